@@ -1,0 +1,40 @@
+# `make` lists the targets. Each creates the environment first, if it is not there or is out of date.
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench soak clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: $(INSTALLED) ## show what Echelon does
+	$(BIN)/python -m echelon.testing.simulate --demo
+	@echo 'Still missing: the brokers, members as processes, the Spark pipeline. So far this is the protocol alone.'
+
+test: $(INSTALLED) ## run all tests; ARGS are for pytest: make test ARGS='-n 2 tests/test_keys.py'
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(INSTALLED) ## lint, formatting, types, layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(INSTALLED) ## run all benchmarks; fails if one is below its target
+	$(BIN)/python bench/run_all.py
+
+soak: $(INSTALLED) ## simulate 100,000 schedules; this takes long
+	$(BIN)/python -m echelon.testing.simulate --schedules 100000
+
+clean: ## delete the environment and everything that was generated
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	find src tests bench -name __pycache__ -prune -exec rm -rf {} +

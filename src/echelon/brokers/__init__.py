@@ -1,0 +1,1 @@
+"""The few protocols a broker fulfils, and one folder for each broker."""

@@ -1,0 +1,44 @@
+"""How a newcomer gets the world without reading the whole log: from the newest snapshot that fits it."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from echelon.group.fold import fold
+from echelon.group.records import Configure, Record, Snapshot, decode
+from echelon.group.world import World, load
+from echelon.model import Entry
+
+_SNAPSHOT = b'"type":"snapshot"'
+
+
+def world_of(entries: Sequence[Entry], *, from_start: bool) -> World | None:
+    """The world at the end of the log, whose newest entries these are, without a gap.
+
+    `from_start`: nothing is before them. Returns None where more has to be read: they hold no snapshot that
+    fits, and not the beginning. A log of which `from_start` entries give None is not whole.
+    """
+    places = {entry.sequence: index for index, entry in enumerate(entries)}
+    for snapshot in sorted(_snapshots(entries), key=lambda found: found.as_of, reverse=True):
+        place = places.get(snapshot.as_of)
+        if place is not None and _fits(snapshot, decode(entries[place].data)):
+            try:
+                world = load(snapshot.world)
+            except msgspec.DecodeError:
+                continue
+            return fold(entries[place + 1 :], world)
+    if from_start and entries and isinstance(first := decode(entries[0].data), Configure) and first.replaces == 0:
+        return fold(entries)
+    return None
+
+
+def _snapshots(entries: Sequence[Entry]) -> list[Snapshot]:
+    # Looking for the tag first spares decoding every record only to find the few snapshots.
+    decoded = (decode(entry.data) for entry in entries if _SNAPSHOT in entry.data[:64])
+    return [record for record in decoded if isinstance(record, Snapshot)]
+
+
+def _fits(snapshot: Snapshot, record: Record | None) -> bool:
+    """Whether the snapshot was made from this log: the record at its as-of is the one that it names."""
+    named = (snapshot.as_of_sender, snapshot.as_of_counter)
+    return record is not None and (record.sender, record.counter) == named

@@ -1,0 +1,1 @@
+"""For tests: the simulator of the protocol, and the contract suite of brokers."""

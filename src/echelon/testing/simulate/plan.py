@@ -1,0 +1,94 @@
+"""What a schedule is about, drawn from its seed: the group, its instances, and which faults may happen."""
+
+from random import Random
+from typing import Final
+
+from msgspec import Struct
+
+from echelon.group.config import Config, Delivery, Stream
+
+INTERVAL: Final = 1000
+"""Milliseconds; all times of a schedule are multiples of what matters to it."""
+TURMOIL: Final = 18 * INTERVAL
+"""How long faults happen."""
+RECOVERY: Final = 12
+"""Intervals after the last fault within which every partition has an owner that processes."""
+BASE_TIME: Final = 1_700_000_000_000
+
+FAULTS: Final = (
+    "crash",
+    "crash_seen",
+    "suspend",
+    "cut_off",
+    "deaf",
+    "mute",
+    "delayed_append",
+    "failed_append",
+    "duplicated_append",
+    "slow_reader",
+    "clock_jump",
+    "outage",
+    "trim",
+    "lost_tail",
+    "newer_record",
+    "lost_answer",
+)
+ADMINISTRATION: Final = ("members", "mapping", "step_down", "pause", "cut", "reset", "growth", "newcomer", "retire", "drain")
+
+
+class Plan(Struct, frozen=True):
+    """One schedule's choices."""
+
+    config: Config
+    instances: int
+    faults: tuple[str, ...]
+    administration: tuple[str, ...]
+    overflow: bool
+    priorities: bool
+    parking: bool
+    spark: bool
+
+    @property
+    def calm(self) -> bool:
+        """Only the broker misbehaves: no seat may change hands for that."""
+        return set(self.faults) <= {"outage", "clock_jump", "newer_record"} and not self.administration and not self.priorities
+
+
+def draw(rng: Random, delivery: Delivery | None = None) -> Plan:
+    """Draw a plan; a few kinds of trouble each, so that a schedule is about something."""
+    partitions = rng.randint(2, 5)
+    membership = rng.choice(("listed", "listed", "auto", "mapped"))
+    members = tuple(f"m{number}" for number in range(rng.randint(1, 3)))
+    names = [str(number) for number in range(partitions)]
+    config = Config(
+        streams=(Stream("data", partitions),),
+        positions=dict.fromkeys(names, 10),
+        members=members if membership == "listed" else None,
+        mapping=deal(names, members) if membership == "mapped" else None,
+        assignment="mapped" if membership == "mapped" else rng.choice(("sticky", "sticky", "sticky", "blocks")),
+        delivery=delivery or rng.choice(("at_least_once", "at_most_once", "exactly_once")),
+        interval=INTERVAL / 1000,
+        drain_time=1.0,
+        cut_time=4.0,
+        cut_every=6.0 if rng.random() < 0.15 else None,
+        cuts_kept=2,
+        history=60.0,
+        snapshot_every=100,
+        on_failure="park" if rng.random() < 0.2 else "stop",
+    )
+    return Plan(
+        config=config,
+        instances=len(members) + rng.randint(0, 2) if membership != "auto" else rng.randint(1, 4),
+        faults=tuple(rng.sample(FAULTS, rng.randint(0, 5))),
+        administration=tuple(rng.sample(ADMINISTRATION, rng.randint(0, 4))) if rng.random() < 0.8 else (),
+        overflow=rng.random() < 0.15,
+        priorities=rng.random() < 0.25,
+        parking=config.on_failure == "park",
+        spark=rng.random() < 0.15,
+    )
+
+
+def deal(partitions: list[str], members: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """A mapping that deals partitions out in turn; as many members as there is something for."""
+    hands = {member: tuple(partitions[index :: len(members)]) for index, member in enumerate(members)}
+    return {member: hand for member, hand in hands.items() if hand}

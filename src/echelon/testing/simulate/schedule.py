@@ -1,0 +1,145 @@
+"""One schedule: a group with its processes in virtual time, from a seed, with trouble until it stops."""
+
+import heapq
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from msgspec import Struct
+
+from echelon.group.config import Delivery
+from echelon.group.own import Own
+from echelon.group.records import Configure, encode
+from echelon.testing.simulate.broker import SimLog, SimSink
+from echelon.testing.simulate.checks import Checks, Violation
+from echelon.testing.simulate.plan import INTERVAL, RECOVERY, TURMOIL, draw
+from echelon.testing.simulate.process import Process
+from echelon.testing.simulate.trouble import Trouble
+
+
+class Outcome(Struct, frozen=True):
+    """How a schedule ended. `trace` is what happened up to the violation, if it was asked for."""
+
+    seed: int
+    events: int
+    records: int
+    violation: str | None
+    trace: tuple[str, ...] = ()
+
+
+class Schedule:
+    """Runs one schedule. Virtual time is in milliseconds; nothing but the seed decides what happens."""
+
+    def __init__(self, seed: int, *, delivery: Delivery | None = None, tracing: bool = False) -> None:
+        self.seed = seed
+        self.rng = Random(seed)
+        self.plan = draw(self.rng, delivery)
+        self.now = 0
+        self.events = 0
+        self.log = SimLog(self.rng)
+        self.sink = SimSink()
+        self.processes: dict[str, Process] = {}
+        self.checks = Checks(self)
+        self.log.on_stored = self.checks.stored
+        self.exactly_once = self.plan.config.delivery == "exactly_once"
+        self.at_most_once = self.plan.config.delivery == "at_most_once"
+        self.turmoil = True
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._ties = 0
+        self._lines: list[str] | None = [] if tracing else None
+        self._rates = {name: self.rng.uniform(1.0, 3.0) for name in (str(number) for number in range(12))}
+        self.trouble = Trouble(self)
+
+    def run(self) -> Outcome:
+        """Run to the end, or to the first violation."""
+        violation = None
+        try:
+            self._run()
+        except Violation as found:
+            violation = str(found)
+        return Outcome(self.seed, self.events, len(self.log.archive), violation, tuple(self._lines or ()))
+
+    def _run(self) -> None:
+        config = self.plan.config
+        self.trace("plan", config.membership, config.delivery, self.plan.faults, self.plan.administration)
+        self.log.store(encode(Configure(group="g", sender="maker", counter=1, read=0, config=config)), 0)
+        self.trouble.begin()
+        self._run_until(TURMOIL)
+        self.turmoil = False
+        self.trouble.heal()
+        self._run_until(TURMOIL + RECOVERY * INTERVAL)
+        if not self.checks.world.deleted:
+            self.checks.recovered()
+        for process in self.processes.values():
+            process.catch_up()
+        self.checks.agreed()
+
+    def _run_until(self, end: int) -> None:
+        while self._queue and self._queue[0][0] <= end:
+            self.now, _, event = heapq.heappop(self._queue)
+            self.events += 1
+            event()
+        self.now = end
+
+    def call_at(self, time: int, event: Callable[[], None]) -> None:
+        """Let something happen at a later moment."""
+        self._ties += 1
+        heapq.heappush(self._queue, (time, self._ties, event))
+
+    def wake_at(self, process: Process, time: int) -> None:
+        """Wake a process then, instead of when it would wake by itself."""
+        process.next_wake = time
+        self.call_at(time, lambda: process.wake() if process.next_wake == time else None)
+
+    def launch(self, own: Own) -> Process:
+        """Start a process, with a clock of its own."""
+        rate = self.rng.uniform(0.92, 1.1)
+        process = Process(self, own, rate=rate, offset=self.rng.randint(0, 10**9))
+        own.begin_reading(process.clock())
+        self.processes[own.id] = process
+        self.trace("launch", own.id, own.member, own.priority)
+        self.wake_at(process, self.now + self.rng.randint(0, 50))
+        return process
+
+    def append(self, process: Process, data: bytes, counter: int) -> None:
+        """Send a record to the broker: it arrives after a while, perhaps late, twice or never."""
+        delay = self.rng.randint(2, 30)
+        if not process.can_write or self.strikes("failed_append", 0.1):
+            process.troubled = self.now
+            return
+        if self.strikes("delayed_append", 0.05):
+            process.troubled = self.now
+            delay = self.rng.randint(100, 6 * INTERVAL)
+        else:
+            # One connection keeps the order of what is sent over it; what is delayed was sent again over another.
+            delay = max(delay, process.last_arrival - self.now)
+            process.last_arrival = self.now + delay
+        self.call_at(self.now + delay, lambda: self._arrive(process, data, counter))
+        if self.strikes("duplicated_append", 0.1):
+            self.call_at(self.now + delay + self.rng.randint(1, 4 * INTERVAL), lambda: self._arrive(process, data, counter))
+
+    def _arrive(self, process: Process, data: bytes, counter: int) -> None:
+        if self.log.down_until > self.now:
+            # The client tries again until the broker is back; some of what waited that long is given up.
+            if self.rng.random() < 0.7:
+                self.call_at(self.log.down_until + self.rng.randint(1, 50), lambda: self._arrive(process, data, counter))
+            return
+        sequence = self.log.store(data, self.now)
+        self.trace("stored", sequence, data)
+        if process.can_write:
+            process.own.stored(counter)
+
+    def end(self, partition: str) -> int:
+        """One past the newest message of a partition. Messages come at a steady rate until the trouble stops."""
+        begin = self.plan.config.positions.get(partition, 0)
+        return begin + int(self._rates[partition] * min(self.now, TURMOIL) / INTERVAL)
+
+    def strikes(self, fault: str, chance: float) -> bool:
+        """Whether a fault that this schedule may have happens now."""
+        return self.turmoil and fault in self.plan.faults and self.rng.random() < chance
+
+    def trace(self, *what: Any) -> None:
+        """Note what happens, if this schedule is traced."""
+        if self._lines is not None:
+            text = " ".join(str(part.decode() if isinstance(part, bytes) else part) for part in what)
+            self._lines.append(f"{self.now / INTERVAL:8.3f}  {text[:400]}")
