@@ -4,6 +4,7 @@ Only this module of the brokers needs pyarrow; they import it when `read_arrow` 
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
@@ -45,9 +46,9 @@ def from_columns(
     rows = len(sequences)
     return pa.record_batch(
         [
-            pa.repeat(partition, rows),
+            _constant(partition, rows),
             pa.array(sequences, pa.int64()),
-            pa.repeat(subjects, rows) if isinstance(subjects, str) else pa.array(subjects, pa.string()),
+            _constant(subjects, rows) if isinstance(subjects, str) else pa.array(subjects, pa.string()),
             pa.array(keys, pa.binary()),
             pa.array(headers, _HEADERS) if headers is not None else _no_headers(rows),
             pa.array(data, pa.binary()),
@@ -70,7 +71,26 @@ def from_messages(messages: Sequence[Message]) -> pa.RecordBatch:
     )
 
 
+def _constant(value: str, rows: int) -> pa.Array:
+    return _repeated(value, _size(rows)).slice(0, rows)
+
+
 def _no_headers(rows: int) -> pa.Array:
-    """As many empty lists as there are rows, without making any of them in Python."""
-    offsets = pa.repeat(pa.scalar(0, pa.int32()), rows + 1)
+    return _empty_lists(_size(rows)).slice(0, rows)
+
+
+def _size(rows: int) -> int:
+    """The next power of two, so that few sizes are kept."""
+    return 1 << rows.bit_length()
+
+
+# Such a column takes longer to make than the others; a slice of one that is kept takes no time.
+@lru_cache(64)
+def _repeated(value: str, size: int) -> pa.Array:
+    return pa.repeat(value, size)
+
+
+@lru_cache(32)
+def _empty_lists(size: int) -> pa.Array:
+    offsets = pa.repeat(pa.scalar(0, pa.int32()), size + 1)
     return pa.ListArray.from_arrays(offsets, pa.array([], _HEADER), type=_HEADERS)

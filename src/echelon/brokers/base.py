@@ -102,7 +102,13 @@ class Writer(Protocol):
     """Publishes messages: results, dead letters, advisories."""
 
     async def write(
-        self, subject: str, data: bytes, *, key: bytes | None = None, headers: Mapping[str, str] | None = None, id: str = ""
+        self,
+        subject: str,
+        data: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        id: str = "",
     ) -> int:
         """Publish one message and return its sequence once the broker has it for good.
 
@@ -116,7 +122,9 @@ class Broker(Protocol):
 
     async def __aenter__(self) -> Self: ...
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
     async def groups(self) -> list[str]:
         """The names of the groups on this broker, sorted."""

@@ -101,14 +101,19 @@ def decide(world: World, own: Own, now: int) -> list[Action]:
 def _must_exit(world: World, own: Own, now: int) -> Literal["left", "unread", "stuck"] | None:
     if own.leaving and own.id not in world.instances and not own.runs and (Leave in own.asked or Join not in own.asked):
         return "left"
-    silent_since = own.lease if own.lease is not None else own.began
-    writes = own.acknowledged is not None and own.acknowledged > silent_since and now - own.acknowledged <= world.interval
-    if writes and now - silent_since > 3 * world.interval:
+    if _writes_unread(own, world.interval, now):
         return "unread"
     drain_time = _drain_time(world)
     if any(run.busy and run.state == "halted" and now - run.since > drain_time for run in own.runs.values()):
         return "stuck"
     return None
+
+
+def _writes_unread(own: Own, interval: int, now: int) -> bool:
+    """Whether this instance can write but not read: for two intervals its records are stored, and none comes back."""
+    if own.unread_since is None or own.acknowledged is None or now - own.acknowledged > interval:
+        return False
+    return own.fenced(3 * interval, now) and now - own.unread_since > 2 * interval
 
 
 def _drain_time(world: World) -> int:
@@ -127,9 +132,9 @@ def _begin(world: World, own: Own, name: str, now: int) -> Start | None:
 
 def _next(world: World, own: Own, name: str, run: Run, now: int) -> Action | None:
     """What is to be done about a partition that this instance runs."""
-    partition = world.partitions[name]
-    mine = partition.owner == own.id
-    if not mine or run.epoch != partition.epoch:
+    partition = world.partitions.get(name)
+    mine = partition is not None and partition.owner == own.id
+    if partition is None or not mine or run.epoch != partition.epoch:
         if not run.busy:
             return Close(name)
         return None if run.state == "halted" else Halt(name, cancel=not mine)
@@ -165,8 +170,10 @@ def may_start(world: World, own: Own, partition: Partition, now: int) -> bool:
         return True
     seat = world.seat_of(own.id)
     former = seat.former if seat is not None and seat.former != own.id else None
-    if former is not None and any(True for _ in world.owned(former)):
-        return False
+    if seat is not None and former is not None:
+        had = (seat.member, former)
+        if any(other.former == had for other in world.owned(former)):
+            return False
     return all(waited(world, own, other, now) for other in world.owned(own.id))
 
 
@@ -191,7 +198,7 @@ def _records(world: World, own: Own, now: int) -> Iterator[Record]:
         elif _since(own.asked.get(Join), now) >= patience:
             yield own.join(world)
         return
-    if own.rejoin and me.stepped_down:
+    if own.rejoin and me.stepped_down and _since(own.asked.get(Join), now) >= patience:
         yield own.join(world)
     released = _release(world, own, now, patience)
     if released is not None:
@@ -215,8 +222,8 @@ def _records(world: World, own: Own, now: int) -> Iterator[Record]:
 def _valid_runs(world: World, own: Own) -> Iterator[tuple[Partition, Run]]:
     """The runs under the epochs that this instance's partitions have now."""
     for name, run in own.runs.items():
-        partition = world.partitions[name]
-        if partition.owner == own.id and partition.epoch == run.epoch:
+        partition = world.partitions.get(name)
+        if partition is not None and partition.owner == own.id and partition.epoch == run.epoch:
             yield partition, run
 
 
@@ -334,15 +341,17 @@ def _progress(world: World, own: Own) -> dict[str, Progress]:
     first_counts = world.config.delivery == "exactly_once"
     progress: dict[str, Progress] = {}
     for partition, run in _valid_runs(world, own):
-        parked = run.parked if run.parked != partition.parked else None
-        if run.position > partition.done or parked is not None or (first_counts and not partition.reported):
+        # Parked keys travel with every position: what was read back may be lost with the log's tail.
+        parked = run.parked if run.parked or partition.parked else None
+        news = run.position > partition.done or (run.parked is not None and run.parked != partition.parked)
+        if news or (first_counts and not partition.reported):
             progress[partition.name] = Progress(run.epoch, run.position, parked)
     return progress
 
 
 def _backlog(world: World, own: Own) -> dict[str, Backlog]:
     """Backlog where it differs: of its own partitions, and (from one instance) of those that nobody owns."""
-    seen = {name: Backlog(run.pending, run.in_flight) for name, run in own.runs.items()}
+    seen = {partition.name: Backlog(run.pending, run.in_flight) for partition, run in _valid_runs(world, own)}
     if own.backlog and world.chair() == own.id:
         seen |= {name: Backlog(pending) for name, pending in own.backlog.items() if world.partitions[name].owner is None}
     return {

@@ -65,8 +65,9 @@ def apply(world: World, entry: Entry, record: AnyRecord | Newer | None) -> bool:
         changed |= cuts.expire(world)
     if changed:
         world.turn += 1
-        partitions.assign(world)
+        # The cut comes first: what it held back is given away with the record that completes it.
         cuts.settle(world)
+        partitions.assign(world)
     return counted
 
 

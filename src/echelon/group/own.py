@@ -94,16 +94,27 @@ class Own:
         self.begin_reading(began)
 
     def begin_reading(self, now: int) -> None:
-        """Start over with an empty world: what was read back and what was seen counts no more."""
+        """Begin with an empty world: what was read back and what was seen counts no more."""
         self.began = now
         self.lease: int | None = None
         """When the newest record that counted and was read back was first sent."""
         self.acknowledged: int | None = None
-        """When the newest record that the broker acknowledged was first sent."""
+        """When the broker last acknowledged a record."""
+        self.unread_since: int | None = None
+        """Since when it has acknowledged records again and again, and none was read back."""
         self._sent: dict[int, int] = {}
         self._read: list[int] = []
         self._read_at: list[int] = []
         self._since_snapshot = 0
+
+    def start_over(self, now: int) -> None:
+        """The world is void: end all runs and begin to read again. What was released stays so."""
+        for run in self.runs.values():
+            run.state = "halted"
+            run.since = now
+            if not run.released:
+                run.epoch = -1
+        self.begin_reading(now)
 
     def stamp(self, record: RecordT, now: int) -> RecordT:
         """The record with this sender's next counter; it counts as first sent now."""
@@ -142,11 +153,11 @@ class Own:
         if state == "running":
             run.asked = None
 
-    def stored(self, counter: int) -> None:
-        """The broker acknowledged this sender's record."""
-        sent = self._sent.get(counter)
-        if sent is not None:
-            self.acknowledged = sent if self.acknowledged is None else max(self.acknowledged, sent)
+    def stored(self, interval: int, now: int) -> None:
+        """The broker acknowledged a record of this instance."""
+        if self.unread_since is None or self.acknowledged is None or now - self.acknowledged > interval:
+            self.unread_since = now
+        self.acknowledged = now
 
     def heard(self, world: World, entry: Entry, record: AnyRecord | Newer | None, *, counted: bool, now: int) -> None:
         """The entry was read and applied to the world."""
@@ -161,6 +172,7 @@ class Own:
         self._note_snapshot(world, record, counted=counted)
 
     def _renew(self, counter: int) -> None:
+        self.unread_since = None
         sent = self._sent.get(counter)
         if sent is not None and (self.lease is None or sent > self.lease):
             self.lease = sent

@@ -46,7 +46,9 @@ class MemoryBroker:
     `server` is where tests make streams and imitate outages.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, **options: object) -> None:
+        if options:
+            raise InvalidConfig(f"'{next(iter(options))}' is no option of a broker in memory", remedy="It has none")
         self.server = MemoryServer.named(urlsplit(url).netloc)
         self._connection = Connection(self.server)
 

@@ -23,7 +23,7 @@ class DataContract:
         await harness.publish(described, sent)
         async with harness.connect() as broker:
             stream = await broker.prepare(group, described)
-            content = await whole(await broker.reader(group, stream))
+            content = await whole(await broker.reader(group, stream), len(sent))
         assert sorted(content) == [0, 1, 2, 3]
         assert sum(bool(messages) for messages in content.values()) > 1
         messages = [message for part in content.values() for message in part]
@@ -84,7 +84,7 @@ class DataContract:
         await harness.publish(described, sent)
         async with harness.connect() as broker:
             stream = await broker.prepare(group, described)
-            content = await whole(await broker.reader(group, stream))
+            content = await whole(await broker.reader(group, stream), len(sent))
         messages = [message for part in content.values() for message in part]
         assert [message.data for message in messages] == [each.data for each in sent]
         for message, each in zip(messages, sent, strict=True):
@@ -99,9 +99,9 @@ class DataContract:
         async with harness.connect() as broker:
             stream = await broker.prepare(group, described)
             reader = await broker.reader(group, stream)
-            assert await whole(reader) == {number: [] for number in range(5)}
+            assert await whole(reader, 0) == {number: [] for number in range(5)}
             await harness.publish(described, [Sent("same", f"{n}".encode()) for n in range(20)])
-            content = await whole(reader)
+            content = await whole(reader, 20)
         filled = [number for number, messages in content.items() if messages]
         assert len(filled) == 1
         assert [message.data for message in content[filled[0]]] == [f"{n}".encode() for n in range(20)]
@@ -117,7 +117,7 @@ class DataContract:
                 streams.append(await broker.prepare(group, each))
             await broker.create_log(group, tuple(streams))
             for stream in streams:
-                content = await whole(await broker.reader(group, stream))
+                content = await whole(await broker.reader(group, stream), 50)
                 assert len(content) == stream.partitions
                 data = {message.data for part in content.values() for message in part}
                 assert data == {f"{stream.name} {n}".encode() for n in range(50)}
@@ -130,7 +130,7 @@ class DataContract:
             contents = []
             for group in (name("group"), name("group")):
                 stream = await broker.prepare(group, described)
-                contents.append(await whole(await broker.reader(group, stream)))
+                contents.append(await whole(await broker.reader(group, stream), 40))
         data = [[[message.data for message in part] for part in content.values()] for content in contents]
         assert data[0] == data[1]
         assert sum(map(len, data[0])) == 40

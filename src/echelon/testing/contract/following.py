@@ -1,6 +1,7 @@
 """Following a group's log: every entry once, in order, whatever happens to the server."""
 
 import asyncio
+from itertools import chain
 
 import pytest
 
@@ -67,7 +68,7 @@ class FollowContract:
             bounds = await log.bounds()
             stored = await log.read(bounds.first, bounds.end)
         assert seen == [stored, stored]
-        assert sorted(entry.sequence for entry in stored) == sorted(sum(appended, []))
+        assert sorted(entry.sequence for entry in stored) == sorted(chain.from_iterable(appended))
         for n in range(3):
             own = [entry.data for entry in stored if entry.data.startswith(f"{n} ".encode())]
             assert own == [f"{n} {k}".encode() for k in range(100)]

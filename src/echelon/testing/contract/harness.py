@@ -113,16 +113,14 @@ async def read_all(reader: Reader, partition: int, start: int, end: int) -> list
     return messages
 
 
-async def whole(reader: Reader) -> dict[int, list[Message]]:
-    """All that a stream holds, by partition."""
-    info = await reader.info()
-    return {number: await read_all(reader, number, held.first, held.end) for number, held in info.bounds.items()}
-
-
-async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until the condition holds."""
+async def whole(reader: Reader, count: int) -> dict[int, list[Message]]:
+    """All that a stream holds, by partition, once it holds `count` messages (a derived stream fills by and by)."""
     async with asyncio.timeout(SECONDS):
-        while not await condition():
+        while True:
+            held = (await reader.info()).bounds
+            content = {number: await read_all(reader, number, each.first, each.end) for number, each in held.items()}
+            if sum(map(len, content.values())) >= count:
+                return content
             await asyncio.sleep(0.02)
 
 

@@ -11,7 +11,7 @@ from echelon.group.fold import apply, fold
 from echelon.group.newcomer import world_of
 from echelon.group.own import Run
 from echelon.group.records import VERSION, AnyRecord, CutPart, Heartbeat, Newer, Record, Release, Reset, Snapshot
-from echelon.group.world import Partition, World, load
+from echelon.group.world import Cut, Partition, World, load
 from echelon.model import Entry
 from echelon.testing.simulate.plan import INTERVAL
 
@@ -45,7 +45,11 @@ class Checks:
         self.expected: dict[str, int] = {}
         """Exactly once: the next message that the sink must take."""
         self.last_commit: dict[str, int] = defaultdict(int)
+        self.opened_epoch: dict[str, int] = defaultdict(int)
+        self.late_commit: dict[str, int] = {}
+        """When a commit that nobody answered was done in the end."""
         self.given_up: set[tuple[str, str, int]] = set()
+        self.starts: set[tuple[str, str, int]] = set()
 
     def fail(self, what: str) -> None:
         raise Violation(what)
@@ -61,6 +65,7 @@ class Checks:
             p.name: (p.owner, p.epoch, p.position, dict(p.parked)) for p in world.partitions.values()
         }
         holders = {seat.member: seat.holder for seat in world.seats.values()}
+        cuts = set(world.cuts)
         counted = apply(world, entry, record)
         for partition in world.partitions.values():
             if partition.name in before:
@@ -70,6 +75,9 @@ class Checks:
         self._check_liveness(stale, record, holders)
         if counted and isinstance(record, Reset):
             self._check_reset(record)
+        if self.schedule.exactly_once and not self.lost_tail:
+            for cut in world.cuts.keys() - cuts:
+                self._check_cut(world.cuts[cut])
 
     def _as_newer_version(self, record: AnyRecord | Newer | None) -> AnyRecord | Newer:
         unknown = Heartbeat(group=self.world.identity, sender="newer", counter=1, version=VERSION + 1)
@@ -104,7 +112,7 @@ class Checks:
         name = partition.name
         if partition.reset == self.world.sequence:
             return
-        if partition.position < position:
+        if partition.position < position and not self.lost_tail:
             self.fail(f"the position of partition {name} went back from {position} to {partition.position}")
         if partition.position == position and partition.parked == parked:
             return
@@ -138,7 +146,25 @@ class Checks:
             if self.schedule.plan.calm and before is not None and seat.holder != before:
                 self.fail(f"seat {seat.member} went from {before} to {seat.holder}, though only the broker had trouble")
 
+    def _check_cut(self, cut: Cut) -> None:
+        """All have drained: what the sink holds is what the cut says."""
+        for name, part in cut.parts.items():
+            state = self.schedule.sink.states.get(name)
+            if state is None or state.committed < self.world.partitions[name].reset:
+                continue
+            if self.late_commit.get(name, 0) >= cut.broker_time - self.schedule.log.clock:
+                # A commit without an answer was done in the end, after the owner told where it stood. A reset to
+                # the cut takes it back.
+                continue
+            if state.position != part.position:
+                self.fail(f"cut {cut.sequence} has partition {name} at {part.position}, its sink is at {state.position}")
+
     def _check_reset(self, record: Reset) -> None:
+        if record.cut is not None and record.cut not in self.world.cuts:
+            return
+        for name in record.positions.keys() & self.world.partitions.keys():
+            if self.world.partitions[name].epoch != self.world.sequence:
+                self.fail(f"a reset of partition {name} fences nothing: its epoch is still {self.world.partitions[name].epoch}")
         cut = self.world.cuts.get(record.cut or 0)
         for name, part in cut.parts.items() if cut is not None else ():
             if name in record.positions and self.world.partitions[name].position != part.position:
@@ -151,7 +177,6 @@ class Checks:
         last = self.schedule.log.last
         self.owners = {key: owner for key, owner in self.owners.items() if key[1] <= last}
         self.begins = {key: begin for key, begin in self.begins.items() if key[1] <= last}
-        self.given_up.clear()
         for name, resets in self.resets.items():
             self.resets[name] = [reset for reset in resets if reset[0] <= last]
 
@@ -159,21 +184,25 @@ class Checks:
 
     def started(self, process: "Process", name: str, epoch: int, position: int) -> None:
         """A process starts a partition."""
-        if (process.id, name, epoch) in self.given_up:
+        if (process.id, name, epoch) in self.given_up and not self.lost_tail:
             self.fail(f"{process.id} starts partition {name} under epoch {epoch}, which it has released")
+        again = (process.id, name, epoch) in self.starts
+        self.starts.add((process.id, name, epoch))
         begins = self.begins.get((name, epoch))
-        if begins is not None and begins != position and not self.lost_tail:
+        if begins is not None and begins != position and not again and not self.lost_tail:
             self.fail(f"{process.id} starts partition {name} at {position}; epoch {epoch} begins at {begins}")
 
     def began(self, handler: "Handler") -> None:
         """A handler begins."""
-        name, epoch = handler.partition, handler.run.epoch
+        name, epoch = handler.partition, handler.epoch
         for other in self.active[name]:
             if other.process != handler.process and not other.frozen and not self.lost_tail:
                 self.fail(f"{handler.process} and {other.process} process partition {name} at the same time")
         self.active[name].append(handler)
-        if (handler.process, name, epoch) in self.given_up:
+        if (handler.process, name, epoch) in self.given_up and not self.lost_tail:
             self.fail(f"{handler.process} processes partition {name} under epoch {epoch}, which it has released")
+        if not self.lost_tail:
+            self._check_growth(handler)
         if self.schedule.at_most_once and not self.lost_tail:
             times_reset = sum(reset <= epoch for reset, _ in self.resets[name])
             seen = self.seen[name, times_reset]
@@ -182,6 +211,15 @@ class Checks:
                 self.fail(f"{handler.process} processes message {min(again)} of partition {name} a second time")
             seen.update(range(handler.begin, handler.end))
 
+    def _check_growth(self, handler: "Handler") -> None:
+        """A partition that was added is not processed before the old ones have passed their ends recorded then."""
+        config = self.world.config
+        for ends in config.ends if config is not None else ():
+            for name, end in ends.items() if handler.partition not in ends else ():
+                old = self.world.partitions[name]
+                if old.done < end and old.reset <= handler.epoch:
+                    self.fail(f"added partition {handler.partition} is processed, and {name} is at {old.done}, not {end}")
+
     def ended(self, handler: "Handler") -> None:
         """A handler has ended, however."""
         self.active[handler.partition].remove(handler)
@@ -189,7 +227,7 @@ class Checks:
     def completed(self, handler: "Handler") -> None:
         """A handler has ended well: its messages are processed, but for those it parked."""
         messages = set(range(handler.begin, handler.end)) - set((handler.run.parked or {}).values())
-        self.done[handler.partition, handler.run.epoch, handler.process] |= messages
+        self.done[handler.partition, handler.epoch, handler.process] |= messages
 
     def unparked(self, process: "Process", name: str, run: Run, sequence: int) -> None:
         """A parked message was processed at last."""
@@ -197,6 +235,7 @@ class Checks:
 
     def opened(self, name: str, epoch: int) -> None:
         """A new owner's epoch was written into the sink: after a reset, the sink goes on where the reset says."""
+        self.opened_epoch[name] = max(epoch, self.opened_epoch[name])
         for reset, position in self.resets[name]:
             if self.last_commit[name] < reset <= epoch:
                 self.expected[name] = position
@@ -207,8 +246,12 @@ class Checks:
         if handler.begin != self.expected[name]:
             what = "again" if handler.begin < self.expected[name] else "too early"
             self.fail(f"the sink took message {handler.begin} of partition {name} {what}; {self.expected[name]} is next")
+        if handler.epoch < self.opened_epoch[name]:
+            self.fail(f"the sink took a batch under epoch {handler.epoch}; {self.opened_epoch[name]} has begun there")
         self.expected[name] = handler.end
-        self.last_commit[name] = handler.run.epoch
+        self.last_commit[name] = handler.epoch
+        if handler.over and handler.ends_at < self.schedule.now:
+            self.late_commit[name] = self.schedule.now
 
     def sent(self, process: "Process", record: Record) -> None:
         """A process sends a record."""
@@ -236,7 +279,8 @@ class Checks:
         for partition in self.world.partitions.values():
             process = self.schedule.processes.get(partition.owner or "")
             run = process.own.runs.get(partition.name) if process is not None and process.up else None
-            if run is None or run.epoch != partition.epoch or run.state != "running":
+            for_cut = self.world.config is not None and self.world.config.cut_every is not None
+            if run is None or run.epoch != partition.epoch or (run.state != "running" and not for_cut):
                 self.fail(f"partition {partition.name} is not processed, though the faults have stopped")
             elif partition.position < self.schedule.end(partition.name):
                 self.fail(f"partition {partition.name} is stuck at {partition.position}")

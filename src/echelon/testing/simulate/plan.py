@@ -15,6 +15,7 @@ RECOVERY: Final = 12
 """Intervals after the last fault within which every partition has an owner that processes."""
 BASE_TIME: Final = 1_700_000_000_000
 
+DELIVERIES: Final[tuple[Delivery, ...]] = ("at_least_once", "at_most_once", "exactly_once")
 FAULTS: Final = (
     "crash",
     "crash_seen",
@@ -26,7 +27,10 @@ FAULTS: Final = (
     "failed_append",
     "duplicated_append",
     "slow_reader",
+    "fading",
+    "storm",
     "clock_jump",
+    "fast_clock",
     "outage",
     "trim",
     "lost_tail",
@@ -40,13 +44,13 @@ class Plan(Struct, frozen=True):
     """One schedule's choices."""
 
     config: Config
-    instances: int
-    faults: tuple[str, ...]
-    administration: tuple[str, ...]
-    overflow: bool
-    priorities: bool
-    parking: bool
-    spark: bool
+    instances: int = 0
+    faults: tuple[str, ...] = ()
+    administration: tuple[str, ...] = ()
+    overflow: bool = False
+    priorities: bool = False
+    parking: bool = False
+    spark: bool = False
 
     @property
     def calm(self) -> bool:
@@ -54,7 +58,7 @@ class Plan(Struct, frozen=True):
         return set(self.faults) <= {"outage", "clock_jump", "newer_record"} and not self.administration and not self.priorities
 
 
-def draw(rng: Random, delivery: Delivery | None = None) -> Plan:
+def draw(rng: Random) -> Plan:
     """Draw a plan; a few kinds of trouble each, so that a schedule is about something."""
     partitions = rng.randint(2, 5)
     membership = rng.choice(("listed", "listed", "auto", "mapped"))
@@ -66,7 +70,7 @@ def draw(rng: Random, delivery: Delivery | None = None) -> Plan:
         members=members if membership == "listed" else None,
         mapping=deal(names, members) if membership == "mapped" else None,
         assignment="mapped" if membership == "mapped" else rng.choice(("sticky", "sticky", "sticky", "blocks")),
-        delivery=delivery or rng.choice(("at_least_once", "at_most_once", "exactly_once")),
+        delivery=rng.choice(DELIVERIES),
         interval=INTERVAL / 1000,
         drain_time=1.0,
         cut_time=4.0,

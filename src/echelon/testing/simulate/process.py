@@ -1,5 +1,6 @@
 """A simulated process: the real `decide` and the real fold, with handlers, a clock and a network that can fail."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -27,6 +28,7 @@ class Handler(Struct):
     process: str
     partition: str
     run: Run
+    epoch: int
     begin: int
     end: int
     ends_at: int
@@ -129,12 +131,10 @@ class Process:
         if world is None:
             self.schedule.checks.fail(f"the log is not whole for {self.id}")
             return
-        for partition, run in self.own.runs.items():
-            run.epoch = -1
-            run.state = "halted"
+        for partition in self.own.runs:
             self._cancel(partition)
         self.world = world
-        self.own.begin_reading(self.clock())
+        self.own.start_over(self.clock())
         self.last_entry = entries[-1]
         self.last_read = self.schedule.now
         self.own.heard(world, entries[-1], None, counted=False, now=self.clock())
@@ -145,7 +145,7 @@ class Process:
             case Send(record=record):
                 stamped = own.stamp(record, now)
                 self.schedule.checks.sent(self, stamped)
-                self.schedule.append(self, encode(stamped), stamped.counter)
+                self.schedule.append(self, encode(stamped))
             case Start(partition=name, epoch=epoch, position=position, idle=idle):
                 self._start(name, epoch, position, idle=idle)
             case Drain(partition=name):
@@ -201,7 +201,7 @@ class Process:
 
     def _begin(self, name: str, run: Run, end: int) -> None:
         duration = self.schedule.rng.randint(20, INTERVAL // 5)
-        handler = Handler(self.id, name, run, run.position, end, self.schedule.now + duration)
+        handler = Handler(self.id, name, run, run.epoch, run.position, end, self.schedule.now + duration)
         run.busy = True
         run.in_flight = end - run.position
         self.handlers[name] = handler
@@ -237,10 +237,15 @@ class Process:
         run.position = max(run.position, handler.end)
 
     def _commit(self, handler: Handler, run: Run) -> None:
-        committed = self.schedule.sink.commit(handler.partition, run.epoch, handler.begin, handler.end)
-        if committed:
-            self.schedule.checks.committed(handler)
-        if committed and not self.schedule.strikes("lost_answer", 0.3):
+        unanswered = self.schedule.strikes("lost_answer", 0.3)
+        if unanswered and self.schedule.rng.random() < 0.5:
+            # Nobody answers, and yet it is done in the end.
+            delay = self.schedule.rng.randint(1, INTERVAL)
+            self.schedule.call_at(self.schedule.now + delay, partial(self.schedule.commit, handler))
+            committed = False
+        else:
+            committed = self.schedule.commit(handler)
+        if committed and not unanswered:
             run.position = handler.end
         elif run.epoch == self.world.partitions[handler.partition].epoch and not run.released:
             self._open(handler.partition, run)

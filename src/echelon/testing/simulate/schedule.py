@@ -7,13 +7,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from echelon.group.config import Delivery
 from echelon.group.own import Own
 from echelon.group.records import Configure, encode
 from echelon.testing.simulate.broker import SimLog, SimSink
 from echelon.testing.simulate.checks import Checks, Violation
-from echelon.testing.simulate.plan import INTERVAL, RECOVERY, TURMOIL, draw
-from echelon.testing.simulate.process import Process
+from echelon.testing.simulate.plan import INTERVAL, RECOVERY, TURMOIL, Plan, draw
+from echelon.testing.simulate.process import Handler, Process
 from echelon.testing.simulate.trouble import Trouble
 
 
@@ -30,10 +29,10 @@ class Outcome(Struct, frozen=True):
 class Schedule:
     """Runs one schedule. Virtual time is in milliseconds; nothing but the seed decides what happens."""
 
-    def __init__(self, seed: int, *, delivery: Delivery | None = None, tracing: bool = False) -> None:
+    def __init__(self, seed: int, *, plan: Plan | None = None, tracing: bool = False) -> None:
         self.seed = seed
         self.rng = Random(seed)
-        self.plan = draw(self.rng, delivery)
+        self.plan = draw(self.rng) if plan is None else plan
         self.now = 0
         self.events = 0
         self.log = SimLog(self.rng)
@@ -44,7 +43,7 @@ class Schedule:
         self.exactly_once = self.plan.config.delivery == "exactly_once"
         self.at_most_once = self.plan.config.delivery == "at_most_once"
         self.turmoil = True
-        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._queue: list[tuple[int, int, Callable[[], object]]] = []
         self._ties = 0
         self._lines: list[str] | None = [] if tracing else None
         self._rates = {name: self.rng.uniform(1.0, 3.0) for name in (str(number) for number in range(12))}
@@ -62,29 +61,34 @@ class Schedule:
     def _run(self) -> None:
         config = self.plan.config
         self.trace("plan", config.membership, config.delivery, self.plan.faults, self.plan.administration)
-        self.log.store(encode(Configure(group="g", sender="maker", counter=1, read=0, config=config)), 0)
+        self.make_group()
         self.trouble.begin()
-        self._run_until(TURMOIL)
+        self.run_until(TURMOIL)
         self.turmoil = False
         self.trouble.heal()
-        self._run_until(TURMOIL + RECOVERY * INTERVAL)
+        self.run_until(TURMOIL + RECOVERY * INTERVAL)
         if not self.checks.world.deleted:
             self.checks.recovered()
         for process in self.processes.values():
             process.catch_up()
         self.checks.agreed()
 
-    def _run_until(self, end: int) -> None:
+    def make_group(self) -> None:
+        """Write the first record of the group's log."""
+        self.log.store(encode(Configure(group="g", sender="maker", counter=1, read=0, config=self.plan.config)), self.now)
+
+    def run_until(self, end: int) -> None:
+        """Let virtual time pass."""
         while self._queue and self._queue[0][0] <= end:
             self.now, _, event = heapq.heappop(self._queue)
             self.events += 1
             event()
         self.now = end
 
-    def call_at(self, time: int, event: Callable[[], None]) -> None:
+    def call_at(self, time: int, event: Callable[[], object]) -> None:
         """Let something happen at a later moment."""
         self._ties += 1
-        heapq.heappush(self._queue, (time, self._ties, event))
+        heapq.heappush(self._queue, (max(time, self.now), self._ties, event))
 
     def wake_at(self, process: Process, time: int) -> None:
         """Wake a process then, instead of when it would wake by itself."""
@@ -101,7 +105,7 @@ class Schedule:
         self.wake_at(process, self.now + self.rng.randint(0, 50))
         return process
 
-    def append(self, process: Process, data: bytes, counter: int) -> None:
+    def append(self, process: Process, data: bytes) -> None:
         """Send a record to the broker: it arrives after a while, perhaps late, twice or never."""
         delay = self.rng.randint(2, 30)
         if not process.can_write or self.strikes("failed_append", 0.1):
@@ -114,20 +118,27 @@ class Schedule:
             # One connection keeps the order of what is sent over it; what is delayed was sent again over another.
             delay = max(delay, process.last_arrival - self.now)
             process.last_arrival = self.now + delay
-        self.call_at(self.now + delay, lambda: self._arrive(process, data, counter))
+        self.call_at(self.now + delay, lambda: self._arrive(process, data))
         if self.strikes("duplicated_append", 0.1):
-            self.call_at(self.now + delay + self.rng.randint(1, 4 * INTERVAL), lambda: self._arrive(process, data, counter))
+            self.call_at(self.now + delay + self.rng.randint(1, 4 * INTERVAL), lambda: self._arrive(process, data))
 
-    def _arrive(self, process: Process, data: bytes, counter: int) -> None:
+    def _arrive(self, process: Process, data: bytes) -> None:
         if self.log.down_until > self.now:
             # The client tries again until the broker is back; some of what waited that long is given up.
             if self.rng.random() < 0.7:
-                self.call_at(self.log.down_until + self.rng.randint(1, 50), lambda: self._arrive(process, data, counter))
+                self.call_at(self.log.down_until + self.rng.randint(1, 50), lambda: self._arrive(process, data))
             return
         sequence = self.log.store(data, self.now)
         self.trace("stored", sequence, data)
         if process.can_write:
-            process.own.stored(counter)
+            process.own.stored(INTERVAL, process.clock())
+
+    def commit(self, handler: Handler) -> bool:
+        """Commit a handler's batch to the sink; False if it is refused."""
+        done = self.sink.commit(handler.partition, handler.epoch, handler.begin, handler.end)
+        if done:
+            self.checks.committed(handler)
+        return done
 
     def end(self, partition: str) -> int:
         """One past the newest message of a partition. Messages come at a steady rate until the trouble stops."""

@@ -1,5 +1,6 @@
 """What happens to a group in a schedule: faults of processes, network and broker, and administration."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -36,13 +37,13 @@ class Trouble:
     def begin(self) -> None:
         """Launch the first processes, and let trouble come now and then."""
         for index in range(self.schedule.plan.instances):
-            self.schedule.call_at(self.rng.randint(0, INTERVAL), lambda index=index: self._launch(index))
+            self.schedule.call_at(self.rng.randint(0, INTERVAL), partial(self._launch, index))
         kinds = [*self.schedule.plan.faults, *self.schedule.plan.administration]
         for _ in range(len(kinds) * 2):
             kind = self.rng.choice(kinds)
-            self.schedule.call_at(self.rng.randint(INTERVAL, TURMOIL - INTERVAL), lambda kind=kind: self._strike(kind))
+            self.schedule.call_at(self.rng.randint(INTERVAL, TURMOIL - INTERVAL), partial(self._strike, kind))
 
-    def _launch(self, index: int, name: str | None = None, *, sole: bool = False) -> Process:
+    def _launch(self, index: int, name: str | None = None, *, sole: bool = False) -> None:
         plan = self.schedule.plan
         seats = plan.config.seats()
         self._launched += 1
@@ -50,14 +51,14 @@ class Trouble:
         own = Own(
             f"i{self._launched:02}",
             began=0,
-            name=name or f"n{index}",
+            name=name or f"{index}.{self._launched}",
             member=None if not seats or (spare and self.rng.random() < 0.5) else seats[index % len(seats)],
             priority=self.rng.randint(0, 2) if plan.priorities else 0,
             min_pending=4 if plan.overflow and index > 0 and self.rng.random() < 0.6 else None,
             sole=sole,
             checkpoint=plan.spark,
         )
-        return self.schedule.launch(own)
+        self.schedule.launch(own)
 
     def _strike(self, kind: str) -> None:
         if not self.schedule.turmoil:
@@ -83,19 +84,28 @@ class Trouble:
         for process in schedule.processes.values():
             process.can_read = process.can_write = True
             process.read_delay = 0
+            process.own.rejoin = True
             if process.suspended:
                 self._wake(process)
         if schedule.checks.world.paused is not None:
             self._administer(Resume(group="g", sender="", read=0))
-        config = schedule.checks.world.config or schedule.plan.config
+        self._fill_seats()
+        # What an administrator sent before the trouble stopped may have arrived only now.
+        schedule.call_at(schedule.now + INTERVAL, self._fill_seats)
+
+    def _fill_seats(self) -> None:
+        schedule = self.schedule
+        config = self._config()
         alive = [process for process in schedule.processes.values() if process.alive and not process.own.leaving]
         for member in config.seats():
             if not any(process.own.member == member and process.own.min_pending is None for process in alive):
-                self._launched += 1
-                schedule.launch(Own(f"i{self._launched:02}", began=0, member=member))
-        if not config.seats():
-            self._launched += 1
-            schedule.launch(Own(f"i{self._launched:02}", began=0))
+                self._launch_plain(member)
+        if not config.seats() and not any(process.own.min_pending is None for process in alive):
+            self._launch_plain(None)
+
+    def _launch_plain(self, member: str | None) -> None:
+        self._launched += 1
+        self.schedule.launch(Own(f"i{self._launched:02}", began=0, name=f"0.{self._launched}", member=member))
 
     # Faults of processes and their network
 
@@ -103,7 +113,7 @@ class Trouble:
         process = self._pick()
         if process is not None:
             process.end()
-            index = int(process.own.name[1:]) if process.own.name[1:].isdigit() and process.own.name[0] == "n" else 0
+            index = int(process.own.name.partition(".")[0])
             sole = self.rng.random() < 0.3
             delay = self.rng.randint(0, 4 * INTERVAL)
             self.schedule.call_at(self.schedule.now + delay, lambda: self._relaunch(index, process.own.name, sole=sole))
@@ -147,28 +157,54 @@ class Trouble:
         if process is None:
             return
         process.can_read, process.can_write = read, write
+        lasts = self.rng.randint(INTERVAL // 2, 6 * INTERVAL)
+        self.schedule.call_at(self.schedule.now + lasts, partial(self._reconnect, process))
 
-        def reconnect() -> None:
-            process.can_read = process.can_write = True
-            process.troubled = self.schedule.now
+    def _fading(self) -> None:
+        """A process hears ever later what is said, and then cannot speak any more."""
+        process = self._pick()
+        if process is None:
+            return
+        process.read_delay = self.rng.randint(INTERVAL, 2 * INTERVAL)
+        self.schedule.call_at(self.schedule.now + self.rng.randint(0, 2 * INTERVAL), partial(self._silence, process))
 
-        self.schedule.call_at(self.schedule.now + self.rng.randint(INTERVAL // 2, 6 * INTERVAL), reconnect)
+    def _silence(self, process: Process) -> None:
+        process.can_write = False
+        process.troubled = self.schedule.now
+        self.schedule.call_at(self.schedule.now + 4 * INTERVAL, partial(self._reconnect, process))
+
+    def _reconnect(self, process: Process) -> None:
+        process.can_read = process.can_write = True
+        process.read_delay = 0
+        process.troubled = self.schedule.now
+
+    def _storm(self) -> None:
+        """A process is cut off while the broker's clock runs fast, and what it had is given away twice."""
+        self._cut_off()
+        self._fast_clock()
+        for _ in range(2):
+            self.schedule.call_at(self.schedule.now + self.rng.randint(INTERVAL // 2, INTERVAL), self._reset)
 
     def _slow_reader(self) -> None:
         process = self._pick()
         if process is not None:
             process.read_delay = self.rng.randint(50, 2 * INTERVAL)
-
-            def recover() -> None:
-                process.read_delay = 0
-                process.troubled = self.schedule.now
-
-            self.schedule.call_at(self.schedule.now + 3 * INTERVAL, recover)
+            self.schedule.call_at(self.schedule.now + 3 * INTERVAL, partial(self._reconnect, process))
 
     # Faults of the broker
 
     def _clock_jump(self) -> None:
         self.schedule.log.clock += self.rng.choice((-3600, -3, -1, 1, 2, 3, 30, 3600)) * INTERVAL
+
+    def _fast_clock(self) -> None:
+        """The broker's clock runs far too fast for a while: the well seem stale, and must not be harmed by it."""
+        for tick in range(20):
+            self.schedule.call_at(self.schedule.now + tick * INTERVAL // 10, self._tick_fast)
+
+    def _tick_fast(self) -> None:
+        self.schedule.log.clock += INTERVAL // 3
+        for process in self.schedule.processes.values():
+            process.troubled = self.schedule.now
 
     def _outage(self) -> None:
         log = self.schedule.log
@@ -204,7 +240,7 @@ class Trouble:
     def _store(self, data: bytes) -> None:
         log = self.schedule.log
         if log.down_until > self.schedule.now:
-            self.schedule.call_at(log.down_until, lambda: self._store(data))
+            self.schedule.call_at(self.schedule.now + INTERVAL // 2, lambda: self._store(data))
             return
         self.schedule.trace("stored", log.store(data, self.schedule.now), data)
 

@@ -1,0 +1,216 @@
+"""Questions to a Kafka cluster and changes to it, as coroutines.
+
+librdkafka answers from a thread of its own; nothing here blocks the loop.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, Final
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client does not mark what it exports
+    AdminClient,
+    NewTopic,
+    OffsetSpec,
+)
+from msgspec import Struct
+
+from echelon.brokers.kafka.faults import fault, is_denial
+from echelon.brokers.kafka.settings import Settings
+from echelon.errors import BrokerError, InvalidConfig, StreamNotFound, Unreachable
+from echelon.model import Bounds
+
+# How often a request that is not answered yet is looked at for denied credentials, in seconds.
+_LOOK: Final = 0.1
+_AGAIN: Final = 0.05
+# What Kafka says when offsets are committed from outside for a group that is in use.
+_LIVE: Final = frozenset({"UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH", "NON_EMPTY_GROUP"})
+_WRONG_LEADER: Final = frozenset(
+    {
+        "_NOENT",
+        "NOT_LEADER_FOR_PARTITION",
+        "LEADER_NOT_AVAILABLE",
+        "FENCED_LEADER_EPOCH",
+        "UNKNOWN_LEADER_EPOCH",
+        "OFFSET_NOT_AVAILABLE",
+    }
+)
+_EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the client's typing is not complete
+_LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the same
+
+
+class Topic(Struct, frozen=True):
+    """A topic as the cluster has it.
+
+    `replicas` are those of its most replicated partition. `leaderless` are the partitions that no broker
+    leads, though at least one of their replicas is on a broker that runs.
+    """
+
+    identity: str
+    partitions: int
+    replicas: int
+    leaderless: frozenset[int]
+
+
+class Admin:
+    """The administrative client of one connection. Every request may raise Unreachable and Denied."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._timeout = settings.timeout
+        self._servers = settings.servers
+        self._isolation = (
+            IsolationLevel.READ_UNCOMMITTED if settings.reads_uncommitted else IsolationLevel.READ_COMMITTED
+        )
+        self._errors: list[KafkaError] = []
+        properties: dict[str, Any] = {**settings.properties, "error_cb": self._errors.append}
+        try:
+            self._client = AdminClient(properties)
+        except KafkaException as error:
+            raise InvalidConfig(f"Kafka cannot be reached with these settings: {error.args[0].str()}") from error
+
+    async def brokers(self) -> int:
+        """How many brokers the cluster has."""
+        answer = self._client.describe_cluster(request_timeout=self._timeout)
+        return len((await self._result(answer, f"reach Kafka at {self._servers}")).nodes)
+
+    async def topics(self) -> list[str]:
+        """The names of all topics that may be seen."""
+        asking = asyncio.to_thread(self._client.list_topics, timeout=self._timeout)
+        return list((await self._wait(asyncio.ensure_future(asking), "list the topics")).topics)
+
+    async def topic(self, name: str) -> Topic:
+        """Who a topic is, and its size. Raises StreamNotFound."""
+        answers = self._client.describe_topics(TopicCollection([name]), request_timeout=self._timeout)
+        found = (await self._result(answers[name], f"find the topic {name}")).partitions
+        identity = str(answers[name].result().topic_id)
+        leaderless = frozenset(each.id for each in found if each.leader is None and any(n.host for n in each.replicas))
+        return Topic(identity, len(found), max(len(each.replicas) for each in found), leaderless)
+
+    async def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, Bounds]:
+        """What each partition holds, up to the last stable offset. Raises StreamNotFound."""
+        numbers = list(partitions)
+        firsts, ends = await asyncio.gather(
+            self._offsets(topic, numbers, _EARLIEST), self._offsets(topic, numbers, _LATEST)
+        )
+        return {number: Bounds(firsts[number], ends[number]) for number in numbers}
+
+    async def offset_at(self, topic: str, partition: int, time: int) -> int | None:
+        """The first offset whose record is not before `time`; None if there is none. Raises StreamNotFound."""
+        offset = (await self._offsets(topic, [partition], OffsetSpec.for_timestamp(time)))[partition]
+        return offset if offset >= 0 else None
+
+    async def create_topic(self, name: str, replicas: int, config: Mapping[str, str]) -> None:
+        """Make a topic of one partition, if it is not there; it can be written to when this returns."""
+        answers = self._client.create_topics([NewTopic(name, 1, replicas, config=dict(config))], **self._limits())
+        await self._result(answers[name], f"create the topic {name}", unless=("TOPIC_ALREADY_EXISTS",))
+        await self._settle(name, is_there=True)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic; it is gone when this returns. Raises StreamNotFound."""
+        answers = self._client.delete_topics([name], **self._limits())
+        await self._result(answers[name], f"delete the topic {name}")
+        await self._settle(name, is_there=False)
+
+    async def delete_records(self, topic: str, partition: int, before: int) -> None:
+        """Delete the records below an offset that the partition holds. Raises StreamNotFound."""
+        place = TopicPartition(topic, partition, before)
+        answers = self._client.delete_records([place], **self._limits())
+        await self._result(answers[place], f"delete records of {topic}")
+
+    async def commit(self, group: str, topic: str, positions: Mapping[int, int]) -> None:
+        """Set the committed offsets of a consumer group that has no live members."""
+        places = [TopicPartition(topic, number, position) for number, position in positions.items()]
+        request = ConsumerGroupTopicPartitions(group, places)
+        answers = self._client.alter_consumer_group_offsets([request], request_timeout=self._timeout)
+        doing = f"commit the positions of {topic} under the name {group}"
+        done = await self._result(answers[group], doing, unless=_LIVE)
+        errors = {place.error.name(): place.error for place in done.topic_partitions if place.error} if done else {}
+        if done is None or not _LIVE.isdisjoint(errors):
+            raise BrokerError(
+                f"could not {doing}: a Kafka consumer group of that name has live members",
+                remedy="Stop them, or give the group another name",
+            )
+        for error in errors.values():
+            raise fault(error, doing)
+
+    async def committed(self, group: str, topic: str) -> dict[int, int]:
+        """The committed offsets of a consumer group on a topic; empty if there are none."""
+        request = ConsumerGroupTopicPartitions(group)
+        answers = self._client.list_consumer_group_offsets([request], request_timeout=self._timeout)
+        found = await self._result(answers[group], f"find the consumer group {group}", unless=("GROUP_ID_NOT_FOUND",))
+        places = found.topic_partitions if found else []
+        return {place.partition: place.offset for place in places if place.topic == topic and place.offset >= 0}
+
+    async def forget(self, group: str) -> None:
+        """Delete the committed offsets of a consumer group, unless it has none or has live members."""
+        answers = self._client.delete_consumer_groups([group], request_timeout=self._timeout)
+        unless = ("GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP", "GROUP_AUTHORIZATION_FAILED")
+        await self._result(answers[group], f"delete the consumer group {group}", unless=unless)
+
+    async def _offsets(self, topic: str, partitions: list[int], which: OffsetSpec) -> dict[int, int]:
+        """Asks again for as long as the client takes a broker for the leader that is not, or not yet."""
+        offsets: dict[int, int] = {}
+        deadline = asyncio.get_running_loop().time() + self._timeout
+        while missing := [number for number in partitions if number not in offsets]:
+            places = {TopicPartition(topic, number): which for number in missing}
+            answers = self._client.list_offsets(places, isolation_level=self._isolation, request_timeout=self._timeout)
+            for place, answer in answers.items():
+                found = await self._result(answer, f"find the offsets of {topic}", unless=_WRONG_LEADER)
+                if found is not None:
+                    offsets[place.partition] = found.offset
+            if len(offsets) < len(partitions):
+                await self.topic(topic)
+                if asyncio.get_running_loop().time() > deadline:
+                    raise Unreachable(f"no broker leads partition {missing[0]} of {topic}")
+                await asyncio.sleep(_AGAIN)
+        return offsets
+
+    async def _settle(self, name: str, *, is_there: bool) -> None:
+        """Wait until the brokers know that a topic was created and is led, or that it was deleted."""
+        deadline = asyncio.get_running_loop().time() + self._timeout
+        while True:
+            try:
+                is_led = not (await self.topic(name)).leaderless
+            except StreamNotFound:
+                is_led = False
+            if is_led == is_there:
+                return
+            if asyncio.get_running_loop().time() > deadline:
+                raise Unreachable(f"the brokers do not know of the change to the topic {name} yet")
+            await asyncio.sleep(_AGAIN)
+
+    async def _result(self, answer: "Future[Any]", doing: str, *, unless: Iterable[str] = ()) -> Any:  # noqa: ANN401
+        """What the cluster answers; None if that is an error that is named in `unless`."""
+        return await self._wait(asyncio.wrap_future(answer), doing, unless=unless)
+
+    async def _wait(self, answer: "asyncio.Future[Any]", doing: str, *, unless: Iterable[str] = ()) -> Any:  # noqa: ANN401
+        self._client.poll(0)
+        self._errors.clear()
+        while not (await asyncio.wait({answer}, timeout=_LOOK))[0]:
+            self._client.poll(0)
+            if denial := next(filter(is_denial, self._errors), None):
+                raise fault(denial, doing)
+        try:
+            return answer.result()
+        except KafkaException as error:
+            cause: KafkaError = error.args[0]
+            if cause.name() in unless:
+                return None
+            raise fault(self._reason(cause), doing) from error
+
+    def _reason(self, cause: KafkaError) -> KafkaError:
+        """Why an answer did not come, if the client has heard why."""
+        self._client.poll(0)
+        heard = [error for error in self._errors if error.name() != "_ALL_BROKERS_DOWN"]
+        return heard[-1] if heard and cause.name() in ("_TIMED_OUT", "_TRANSPORT") else cause
+
+    def _limits(self) -> dict[str, float]:
+        return {"request_timeout": self._timeout, "operation_timeout": self._timeout}

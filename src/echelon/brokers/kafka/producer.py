@@ -1,0 +1,116 @@
+"""Sending records to Kafka, and awaiting that they are stored."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from echelon.brokers.kafka.faults import fault
+from echelon.brokers.kafka.settings import Settings
+from echelon.errors import Unreachable
+
+_POLL: Final = 0.1
+Stored = tuple["asyncio.Future[int]", KafkaError | None, int | None]
+
+
+class Sender:
+    """An idempotent producer, and the thread that hears what became of the records.
+
+    Records for one partition are stored in the order of the calls. A record that was not stored in time is
+    given up; the client does not store it later. Must be made in the loop that uses it.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._properties = settings.producer()
+        self._loop = asyncio.get_running_loop()
+        self._stored: list[Stored] = []
+        self._is_open = True
+        self._client: Producer | None = None
+        self._thread: threading.Thread | None = None
+
+    async def send(
+        self,
+        topic: str,
+        data: bytes,
+        *,
+        partition: int = -1,
+        key: bytes | None = None,
+        headers: Sequence[tuple[str, bytes]] = (),
+    ) -> int:
+        """Store a record and return its offset. Without a partition, the key decides; without a key, chance.
+
+        Raises StreamNotFound, Unreachable, Denied, TooLarge, StorageFull.
+        """
+        doing = f"write to {topic}"
+        result: asyncio.Future[int] = self._loop.create_future()
+        while True:
+            if not self._is_open:
+                raise Unreachable(f"could not {doing}: the connection is closed")
+            try:
+                self._producer().produce(
+                    topic,
+                    data,
+                    key,
+                    partition,
+                    headers=list(headers) if headers else None,
+                    on_delivery=partial(self._hear, result),
+                )
+                break
+            except BufferError:
+                await asyncio.sleep(0.01)  # The queue is full; the thread empties it.
+            except KafkaException as error:
+                raise fault(error.args[0], doing) from error
+        try:
+            return await result
+        except KafkaException as error:
+            raise fault(error.args[0], doing) from error
+
+    def close(self) -> None:
+        """Give up what is not stored yet. Blocks for at most a tenth of a second or so."""
+        self._is_open = False
+        if self._thread is not None:
+            self._thread.join()
+
+    def _producer(self) -> Producer:
+        if self._client is None:
+            self._client = Producer(self._properties)
+            self._thread = threading.Thread(target=self._serve, args=(self._client,), name="kafka-sender", daemon=True)
+            self._thread.start()
+        return self._client
+
+    def _serve(self, client: Producer) -> None:
+        while self._is_open and self._client is client:
+            client.poll(_POLL)
+            self._tell()
+        client.purge()
+        client.flush(_POLL)
+        self._tell()
+
+    def _hear(self, result: "asyncio.Future[int]", error: KafkaError | None, message: Message) -> None:
+        self._stored.append((result, error, message.offset()))
+
+    def _tell(self) -> None:
+        """Hand over to the loop, all at once, what one poll has heard."""
+        if not self._stored:
+            return
+        stored, self._stored = self._stored, []
+        try:
+            self._loop.call_soon_threadsafe(self._settle, stored)
+        except RuntimeError:  # The loop is closed: nobody waits any more.
+            self._is_open = False
+
+    def _settle(self, stored: list[Stored]) -> None:
+        for result, error, offset in stored:
+            if error is not None and error.fatal():
+                self._client = None  # It refuses everything from now on; the next record gets a new one.
+            if result.done():
+                continue
+            if error is not None:
+                result.set_exception(KafkaException(error))
+            elif offset is None or offset < 0:
+                result.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN, "stored, at an unknown offset")))
+            else:
+                result.set_result(offset)

@@ -1,0 +1,5 @@
+"""NATS JetStream as a broker: `nats://host:port`, `tls://host:port`. It needs nats-server 2.12 or later."""
+
+from echelon.brokers.nats.broker import NatsBroker
+
+__all__ = ["NatsBroker"]

@@ -1,0 +1,99 @@
+"""nats-py's client, changed in a few places: this module alone touches what is private in it.
+
+A test holds that these places are as they are expected to be in the nats-py that is installed.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import ParseResult
+
+from nats import errors
+from nats.aio.client import Client, Server
+from nats.aio.subscription import Subscription
+from nats.aio.transport import TcpTransport
+
+from echelon.brokers.nats.wire import Parser, Sink, TakeRun
+
+# nats-py reads 32 KiB at a time; large reads cost less for each message.
+_READ_BYTES: Final = 1 << 18
+_SECONDS_BETWEEN_ATTEMPTS: Final = (0.01, 0.25)
+
+
+class _Transport(TcpTransport):
+    """TCP with a large read buffer."""
+
+    async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
+        await super().connect(uri, _READ_BYTES, connect_timeout)
+
+    async def read(self, buffer_size: int) -> bytes:
+        data: bytes = await super().read(_READ_BYTES)
+        return data
+
+    def __bool__(self) -> bool:
+        return True  # Or the client would put its own in its place.
+
+
+class EchelonClient(Client):
+    """Hands messages to sinks, connects anew whatever the server said, and sends nothing without TLS if it must not.
+
+    `on_violation` is called with the server's words when it refuses a publish or a subscription.
+    """
+
+    def __init__(self, *, needs_tls: bool, on_violation: Callable[[str], None]) -> None:
+        super().__init__()
+        self._needs_tls = needs_tls
+        self._on_violation = on_violation
+        self._transport = _Transport()
+        self.parser = Parser(self)
+        self._ps = self.parser  # type: ignore[assignment]  # ours has the methods that the client calls
+
+    @property
+    def has_jetstream(self) -> bool:
+        """Whether the server that it is connected to has JetStream."""
+        return bool(self._server_info.get("jetstream"))
+
+    def keep_connecting(self) -> None:
+        """From now on, connect anew whenever the connection is lost, for ever."""
+        self.options["allow_reconnect"] = True
+        self.options["max_reconnect_attempts"] = -1
+
+    def forget_unsent(self) -> None:
+        """Drop what is not sent yet. Subscriptions are sent again by the client when it has reconnected."""
+        self._pending = []
+        self._pending_data_size = 0
+
+    async def subscribe_sink(self, subject: str, sink: Sink) -> Subscription:
+        """Subscribe, with `sink` called for each message from within the reading of the socket."""
+        subscription = await self.subscribe(subject)
+        self.parser.set_sink(subscription._id, sink)  # noqa: SLF001
+        return subscription
+
+    async def unsubscribe_sink(self, subscription: Subscription) -> None:
+        """End a subscription of `subscribe_sink`, also while there is no connection."""
+        self.parser.set_sink(subscription._id, None)  # noqa: SLF001
+        if not self.is_closed:
+            await subscription.unsubscribe()
+
+    def set_run(self, subscription: Subscription, subject_prefix: str, take_run: TakeRun) -> bytes:
+        """Offer messages with headers whose subject begins so to `take_run`; returns the subscription's number."""
+        self.parser.set_run(b"HMSG " + subject_prefix.encode(), take_run)
+        return b"%d" % subscription._id  # noqa: SLF001
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
+        if initial_connection and self._needs_tls and not info.get("tls_required"):
+            raise errors.Error("nats: the server does not speak TLS")
+        await super()._process_info(info, initial_connection)
+
+    async def _process_err(self, err_msg: str) -> None:
+        """The client would close itself for good upon most errors."""
+        if "permissions violation" in err_msg.lower():
+            self._on_violation(err_msg)
+        else:
+            await self._process_op_err(errors.Error(f"nats: {err_msg}"))
+
+
+def next_server(servers: list[Server], _info: dict[str, Any]) -> tuple[Server, float]:
+    """The server to connect to next, and how long to wait before: at first hardly at all."""
+    server = min(servers, key=lambda each: each.reconnects)
+    first, most = _SECONDS_BETWEEN_ATTEMPTS
+    return server, min(first * 2**server.reconnects, most) if server.reconnects else 0.0

@@ -1,0 +1,188 @@
+"""A stream's messages as they are stored, through a consumer that is made anew whenever it is lost."""
+
+import asyncio
+import time
+import uuid
+from typing import Final
+
+from msgspec import Struct
+from nats.aio.subscription import Subscription
+
+from echelon.brokers.nats.api import JetStream
+from echelon.errors import Unreachable
+
+_SECOND: Final = 1_000_000_000
+_BATCH: Final = 256
+_EXPIRES_SECONDS: Final = 30
+_HEARTBEAT_SECONDS: Final = 0.5
+# Without a sign of life for so long, the consumer counts as lost.
+_SILENCE_SECONDS: Final = 2.0
+_PAUSE_SECONDS: Final = (0.01, 0.5)
+
+
+class Delivery(Struct, gc=False):
+    """A message as a consumer delivers it. `time` is in milliseconds."""
+
+    sequence: int
+    time: int
+    subject: bytes
+    header: bytes
+    data: bytes
+
+
+class OrderedConsumer:
+    """The messages of a stream that match `filter`, from `start` on, each once and in order.
+
+    The server keeps nothing that outlives it for long: no acknowledgements, and the consumer itself lives in its
+    memory. When the connection, the consumer or one of its messages is lost, a new one goes on after the last
+    message that came. At most `_BATCH` messages are held that were not taken.
+    """
+
+    def __init__(self, js: JetStream, stream: str, filter: str, start: int, *, headers_only: bool = False) -> None:
+        self.next_sequence = start
+        self._js = js
+        self._stream = stream
+        self._filter = filter
+        self._headers_only = headers_only
+        self._is_lost = True
+        self._name = ""
+        self._pull = ""
+        self._subscription: Subscription | None = None
+        self._got: list[Delivery] = []
+        self._lock = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._count = 0
+        self._asked = 0
+        self._heard = 0.0
+        self._failures = 0
+
+    async def open(self) -> None:
+        """Make the consumer, if there is none: what is stored from now on will be delivered.
+
+        Keeps trying while the server is away. Raises StreamNotFound, Denied, Unreachable if the connection is closed.
+        """
+        self._js.connection.listeners.add(self._lose)
+        async with self._lock:
+            while self._is_lost:
+                self._js.connection.check_allowed(self._pull)
+                first, most = _PAUSE_SECONDS
+                if self._failures:
+                    await asyncio.sleep(min(first * 2**self._failures, most))
+                self._failures += 1
+                try:
+                    await self._create()
+                except Unreachable:
+                    self._js.connection.check_open()
+
+    async def take(self, seconds: float) -> list[Delivery]:
+        """What was delivered since the last call; waits for it, but then returns an empty list. Raises as `open`."""
+        deadline = time.monotonic() + seconds
+        while not self._got:
+            if self._is_lost:
+                await self.open()
+            if not self._asked:
+                await self._ask()
+            self._changed.clear()
+            patience = min(deadline, self._heard + _SILENCE_SECONDS) - time.monotonic()
+            try:
+                async with asyncio.timeout(max(patience, 0)):
+                    await self._changed.wait()
+            except TimeoutError:
+                if time.monotonic() - self._heard >= _SILENCE_SECONDS:
+                    self._lose()
+                elif time.monotonic() >= deadline:
+                    return []
+        got, self._got = self._got, []
+        return got
+
+    def seek(self, start: int) -> None:
+        """Go on from another sequence. What was delivered and not taken is dropped."""
+        self._lose()
+        self._got = []
+        self.next_sequence = start
+
+    async def close(self) -> None:
+        """Stop, and tell the server so."""
+        self._js.connection.listeners.discard(self._lose)
+        self._lose()
+        await self._drop()
+
+    async def _create(self) -> None:
+        await self._drop()
+        name = f"echelon-{uuid.uuid4().hex}"
+        self._subscription = await self._js.connection.subscribe(self._receive)
+        config = {
+            "name": name,
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": max(self.next_sequence, 1),
+            "ack_policy": "none",
+            "mem_storage": True,
+            "num_replicas": 1,
+            "headers_only": self._headers_only,
+            "inactive_threshold": 2 * _EXPIRES_SECONDS * _SECOND,
+            **({"filter_subject": self._filter} if self._filter else {}),
+        }
+        await self._js.create_consumer(self._stream, config)
+        self._name, self._count, self._asked = name, 0, 0
+        self._pull = f"{self._js.prefix}.CONSUMER.MSG.NEXT.{self._stream}.{name}"
+        self._is_lost = False
+        self._changed.set()
+
+    async def _ask(self) -> None:
+        assert self._subscription
+        body = b'{"batch":%d,"expires":%d,"idle_heartbeat":%d}' % (
+            _BATCH,
+            _EXPIRES_SECONDS * _SECOND,
+            int(_HEARTBEAT_SECONDS * _SECOND),
+        )
+        try:
+            await self._js.connection.publish(self._pull, body, reply=self._subscription.subject)
+            self._asked = _BATCH
+            self._heard = time.monotonic()
+        except Unreachable:
+            self._lose()
+
+    async def _drop(self) -> None:
+        name, self._name = self._name, ""
+        subscription, self._subscription = self._subscription, None
+        try:
+            if subscription:
+                await self._js.connection.unsubscribe(subscription)
+            if name:
+                await self._js.connection.publish(f"{self._js.prefix}.CONSUMER.DELETE.{self._stream}.{name}")
+        except Unreachable:
+            pass  # The server will notice by itself.
+
+    def _lose(self) -> None:
+        self._is_lost = True
+        self._changed.set()
+
+    def _receive(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        """Take what the server sends to the subscription."""
+        self._heard = time.monotonic()
+        if not reply.startswith(b"$JS.ACK."):
+            self._receive_status(header)
+            return
+        # $JS.ACK.<stream>.<consumer>.<..>.<sequence>.<count>.<time>.<..>, or with domain and account before the stream
+        words = reply.split(b".")
+        place = 5 if len(words) == 9 else 7
+        sequence, count = int(words[place]), int(words[place + 1])
+        if self._is_lost or count != self._count + 1:
+            self._lose()
+            return
+        self._count = count
+        self._asked -= 1
+        self._failures = 0
+        self.next_sequence = sequence + 1
+        self._got.append(Delivery(sequence, int(words[place + 2]) // 1_000_000, subject, header, payload))
+        self._changed.set()
+
+    def _receive_status(self, header: bytes) -> None:
+        code = header[9:12]
+        if code == b"100":  # A heartbeat.
+            self._failures = 0
+        elif code in {b"404", b"408"}:  # The request is over.
+            self._asked = 0
+            self._changed.set()
+        else:  # The consumer is gone, or its server is.
+            self._lose()

@@ -1,0 +1,188 @@
+"""A group's log: the subjects `echelon.log.<group>.member` and `.admin` of the stream `ECHELON`, read together.
+
+The group is there as long as a message is on the subject `echelon.log.<group>`: it is made with the group and
+deleted with it, so that neither an empty log nor a record that a latecomer appends to a deleted one misleads.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from echelon.brokers.nats.api import NO_RESPONDERS, WRONG_LAST_SEQUENCE, JetStream, Refused, stored
+from echelon.brokers.nats.columns import milliseconds
+from echelon.brokers.nats.consumer import OrderedConsumer
+from echelon.brokers.nats.replies import Reply
+from echelon.errors import BrokerError, GroupNotFound, StreamNotFound, Unreachable
+from echelon.model import Bounds, Entry
+
+STREAM: Final = "ECHELON"
+_ROOT: Final = "echelon.log"
+_BATCH: Final = 1024
+_BYTES: Final = 4 << 20
+_CHECK_SECONDS: Final = 1.0
+
+
+def _subject(group: str) -> str:
+    return f"{_ROOT}.{group}"
+
+
+async def ensure_stream(js: JetStream, replicas: int) -> None:
+    """Make the stream for all logs, or see to it that it has at least so many replicas."""
+    config: dict[str, Any] = {
+        "name": STREAM,
+        "description": "The logs of Echelon's groups",
+        "subjects": [f"{_ROOT}.*", f"{_ROOT}.*.*"],
+        "storage": "file",
+        "discard": "new",
+        "num_replicas": replicas,
+        "allow_direct": True,
+    }
+    try:
+        found = await js.details(STREAM)
+    except StreamNotFound:
+        if await js.create_stream(config):
+            return
+        found = await js.details(STREAM)
+    if not set(config["subjects"]) <= set(found.config.get("subjects") or ()):
+        raise BrokerError(
+            f"the stream {STREAM} is not the one for the logs of groups",
+            remedy=f"Delete or rename it; it has to take {' and '.join(config['subjects'])}",
+        )
+    if found.config.get("num_replicas", 1) < replicas:
+        await js.update_stream({**found.config, "num_replicas": replicas})
+
+
+async def groups(js: JetStream) -> list[str]:
+    """The names of all groups, sorted."""
+    try:
+        details = await js.details(STREAM, subjects=f"{_ROOT}.*")
+    except StreamNotFound:
+        return []
+    return sorted(subject.rpartition(".")[2] for subject in details.state.subjects or ())
+
+
+async def create(js: JetStream, group: str) -> None:
+    """Make the log of a group, if it is not there. What was appended to an earlier one after its end is deleted."""
+    headers = {"Nats-Expected-Last-Subject-Sequence": "0"}
+    reply = await js.connection.answer(await js.connection.ask(_subject(group), headers=headers))
+    try:
+        sequence = stored(reply, _subject(group))
+    except Refused as error:
+        if error.number in WRONG_LAST_SEQUENCE:
+            return
+        raise
+    if sequence is None:
+        raise Unreachable(f"the stream {STREAM} does not answer")
+    await js.purge(STREAM, f"{_subject(group)}.*", before=sequence)
+
+
+async def delete(js: JetStream, group: str) -> None:
+    """Delete a group's log. Raises GroupNotFound."""
+    log = NatsLog(js, group)
+    await log.check_there()
+    await js.purge(STREAM, _subject(group))
+    await js.purge(STREAM, f"{_subject(group)}.*")
+
+
+class NatsLog:
+    """A group's log, as `echelon.brokers.base.Log` describes it."""
+
+    def __init__(self, js: JetStream, group: str) -> None:
+        self._js = js
+        self._group = group
+        self._records = f"{_subject(group)}.*"
+
+    async def append(self, data: bytes, *, admin: bool = False) -> int:
+        """Store one record and return its sequence once the broker has it for good."""
+        subject = f"{_subject(self._group)}.{'admin' if admin else 'member'}"
+        appending = await self._js.connection.ask(subject, data)
+        there, reply = await asyncio.gather(
+            self._is_there(), self._js.connection.answer(appending), return_exceptions=True
+        )
+        if isinstance(reply, BaseException):
+            raise reply
+        if there is False:
+            raise self._not_found()
+        sequence = stored(reply, subject)
+        if sequence is None:
+            await self.check_there()
+            raise Unreachable(f"the stream {STREAM} does not answer")
+        return sequence
+
+    async def bounds(self) -> Bounds:
+        """The oldest sequence in the log, and one past the newest."""
+        await self.check_there()
+        first, last = await asyncio.gather(
+            self._js.next_sequence(STREAM, 1, self._records), self._js.last_sequence(STREAM, self._records)
+        )
+        if first is None or last is None:
+            end = (await self._js.details(STREAM)).state.end
+            return Bounds(end, end)
+        return Bounds(first, last + 1)
+
+    async def read(self, start: int, end: int) -> list[Entry]:
+        """All entries with `start <= sequence < end` that the log holds now."""
+        await self.check_there()
+        entries: list[Entry] = []
+        position = start
+        while position < end:
+            body = {"seq": max(position, 1), "batch": _BATCH, "max_bytes": _BYTES, "next_by_subj": self._records}
+            batch = await self._js.get(STREAM, body)
+            entries += map(Entry, batch.sequences, map(milliseconds, batch.times), batch.data)
+            position = batch.sequences[-1] + 1 if batch.sequences else position
+            if not batch.pending:
+                # The leader may have more than the replica that answered.
+                following = await self._js.next_sequence(STREAM, position, self._records) if position < end else None
+                position = end if following is None else following
+        return [entry for entry in entries if entry.sequence < end]
+
+    async def follow(self, start: int) -> AsyncIterator[list[Entry]]:
+        """Entries from `start` on, as they come; never ends by itself."""
+        await self._wait_there()
+        consumer = OrderedConsumer(self._js, STREAM, self._records, start)
+        try:
+            while True:
+                try:
+                    entries = await consumer.take(_CHECK_SECONDS)
+                except StreamNotFound:
+                    raise self._not_found() from None
+                if entries:
+                    yield [Entry(entry.sequence, entry.time, entry.data) for entry in entries]
+                else:
+                    await self._wait_there()
+        finally:
+            await consumer.close()
+
+    async def trim(self, before: int) -> None:
+        """Delete the entries with a sequence below `before`."""
+        await self.check_there()
+        if before > 1:
+            await self._js.purge(STREAM, self._records, before=before)
+
+    async def check_there(self) -> None:
+        """Raise GroupNotFound if the group is not there."""
+        if not await self._is_there():
+            raise self._not_found()
+
+    async def _wait_there(self) -> None:
+        """The same, but as long as nobody knows, the group may be there."""
+        try:
+            await self.check_there()
+        except Unreachable:
+            self._js.connection.check_open()
+
+    async def _is_there(self) -> bool:
+        """Asks any replica, and the leader if that one does not know the group."""
+        body = msgspec.json.encode({"last_by_subj": _subject(self._group)})
+        reply = await self._js.connection.request(self._js.direct_get(STREAM), body)
+        if not reply.status[0]:
+            return True
+        try:
+            return await self._js.last_sequence(STREAM, _subject(self._group)) is not None
+        except StreamNotFound:
+            return False
+
+    def _not_found(self) -> GroupNotFound:
+        return GroupNotFound(f"there is no group {self._group}", remedy="List them with: echelon groups")

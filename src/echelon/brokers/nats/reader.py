@@ -1,0 +1,220 @@
+"""The data of one stream, by partition.
+
+Positions are sequences of the stream that is read, which all its partitions share; so they share their bounds
+too. A partition whose position is before the stream's first message may have lost some of its own or not: that
+cannot be known, and counts as out of range.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from echelon.brokers.base import StreamInfo
+from echelon.brokers.nats.api import Details, JetStream
+from echelon.brokers.nats.columns import Columns, Splitter
+from echelon.brokers.nats.consumer import OrderedConsumer
+from echelon.brokers.nats.partitioning import Layout
+from echelon.brokers.nats.replies import Batch
+from echelon.brokers.nats.waking import Waiter, Waker
+from echelon.brokers.nats.windows import Windows
+from echelon.errors import OutOfRange, Unreachable
+from echelon.group.config import Stream
+from echelon.keys import HeaderKey
+from echelon.model import Bounds, Message, partition_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FOR_EVER: Final = sys.maxsize
+# Whoever reads at least this share of the partitions at once reads all of the stream: the server spends about as
+# much on passing over three messages as on sending one.
+_SHARE: Final = 3
+_CHECK_SECONDS: Final = 2.0
+_PAUSE_SECONDS: Final = 0.01
+
+
+class NatsReader:
+    """A stream's data, as `echelon.brokers.base.Reader` describes it.
+
+    Where readers compute the partition, `lag` counts the messages of all partitions.
+    """
+
+    def __init__(self, js: JetStream, stream: Stream, layout: Layout, *, alone: bool) -> None:
+        self._js = js
+        self._stream = stream
+        self._layout = layout
+        self._names = [partition_name(stream.name, number, alone=alone) for number in range(stream.partitions)]
+        self._splitter = Splitter(layout.locate, by_header=isinstance(stream.key, HeaderKey))
+        self._shared = Windows(js, layout.source, layout.filter, self._splitter, is_shared=True)
+        self._wakers: dict[str, Waker] = {}
+        self._reading = 0
+        self._tailing = 0
+
+    async def info(self) -> StreamInfo:
+        """Identity and bounds now; the partitions share their bounds. Raises StreamNotFound, Unreachable."""
+        details = await self._js.details(self._layout.source)
+        bounds = Bounds(details.state.first, details.state.end)
+        return StreamInfo(details.created, dict.fromkeys(range(self._stream.partitions), bounds))
+
+    async def lag(self, partition: int, position: int) -> int:
+        """How many messages lie from `position` on."""
+        batch = await self._get_one(partition, {"seq": max(position, 1)})
+        return batch.pending + len(batch.sequences)
+
+    async def read(self, partition: int, start: int, end: int) -> AsyncIterator[list[Message]]:
+        """The messages of a range, in lists of bounded size."""
+        async with aclosing(self._read(partition, start, end)) as parts:
+            async for columns in parts:
+                yield columns.messages(self._names[partition])
+
+    async def read_arrow(self, partition: int, start: int, end: int) -> "AsyncIterator[pa.RecordBatch]":
+        """The same range as Arrow record batches."""
+        async with aclosing(self._read(partition, start, end)) as parts:
+            async for columns in parts:
+                yield columns.arrow(self._names[partition])
+
+    async def tail(self, partition: int, start: int) -> AsyncIterator[list[Message]]:
+        """Messages from `start` on, as they come. Raises StreamNotFound too."""
+        position = start
+        is_checked = False
+        self._tailing += 1
+        try:
+            while True:
+                try:
+                    if not is_checked:
+                        self._check(partition, await self._js.details(self._layout.source), start)
+                        is_checked = True
+                    async with aclosing(self._pass(partition, position, _FOR_EVER)) as parts:
+                        async for columns, position in parts:  # noqa: B020, PLR1704  (it is where the next pass begins)
+                            if columns:
+                                yield columns.messages(self._names[partition])
+                    position = await self._wait(partition, position)
+                except Unreachable:
+                    self._js.connection.check_open()
+                    await asyncio.sleep(_PAUSE_SECONDS)
+        finally:
+            self._tailing -= 1
+
+    async def position_at(self, partition: int, time: int) -> int:
+        """The sequence of the first message whose time is not before `time`; the end if there is none."""
+        details = await self._js.details(self._layout.source)
+        since = datetime.fromtimestamp(time // 1000, UTC).replace(microsecond=time % 1000 * 1000)
+        batch = await self._get_one(partition, {"start_time": since.isoformat()})
+        if not batch.sequences:
+            return details.state.end
+        if self._layout.filters:
+            return batch.sequences[0]
+        async with aclosing(self._read(partition, batch.sequences[0], details.state.end)) as parts:
+            async for columns in parts:
+                return columns.sequences[0]
+        return details.state.end
+
+    async def _get_one(self, partition: int, body: Mapping[str, object]) -> Batch:
+        filter = self._filter(partition)
+        only = {"next_by_subj": filter} if filter else {}
+        return await self._js.get(self._layout.source, {**body, **only, "batch": 1})
+
+    def _filter(self, partition: int) -> str:
+        """The narrowest filter that lets the partition's messages through."""
+        return self._layout.filters[partition] if self._layout.filters else self._layout.filter
+
+    async def _read(self, partition: int, start: int, end: int) -> AsyncGenerator[Columns, None]:
+        details = await self._js.details(self._layout.source)
+        self._check(partition, details, start)
+        self._check(partition, details, end)
+        position = start
+        progress = time.monotonic()
+        while position < end:
+            async with aclosing(self._pass(partition, position, end)) as parts:
+                async for columns, position in parts:  # noqa: B020, PLR1704
+                    progress = time.monotonic()
+                    if columns:
+                        yield columns
+            # Another replica may have more.
+            following = await self._js.next_sequence(self._layout.source, position, self._filter(partition))
+            if following is None or following >= end:
+                return
+            if time.monotonic() > progress + self._js.connection.settings.timeout:
+                raise Unreachable(f"no replica of {self._layout.source} that answers has message {following} yet")
+            position = following
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _pass(self, partition: int, start: int, end: int) -> AsyncGenerator[tuple[Columns | None, int], None]:
+        """The messages from `start` to `end`, as far as there are any, each part with the position after it."""
+        own = Windows(self._js, self._layout.source, self._filter(partition), self._splitter, is_shared=False)
+        position = start
+        self._reading += 1
+        try:
+            while position < end:
+                window = await (self._shared if self._is_shared(self._reading) else own).get(position, end)
+                if window.first > position:
+                    self._check(partition, window.details, position)
+                self._check_identity(partition, window.details, position)
+                columns = window.of(partition, position, end)
+                position = max(position, window.end)
+                yield columns, position
+                if window.is_last:
+                    return
+        finally:
+            own.close()
+            self._reading -= 1
+            if not self._reading:
+                self._shared.close()
+
+    def _is_shared(self, count: int) -> bool:
+        return self._layout.filters is None or count * _SHARE >= self._stream.partitions
+
+    async def _wait(self, partition: int, position: int) -> int:
+        """Wait until there is a message from `position` on, and return its sequence."""
+        source = self._layout.source
+        filter = self._layout.filter if self._is_shared(self._tailing) else self._filter(partition)
+        if filter not in self._wakers:
+            consumer = OrderedConsumer(self._js, source, filter, position, headers_only=True)
+            self._wakers[filter] = Waker(consumer, self._splitter)
+        waker, waiter = self._wakers[filter], Waiter(partition, position)
+        try:
+            await waker.watch(waiter)
+            # What is stored from now on the waker will tell; this is for what was stored before.
+            following = await self._js.next_sequence(source, position, self._filter(partition))
+            if following is not None:
+                await asyncio.sleep(_PAUSE_SECONDS if following == position else 0)
+                return following
+            while not await waker.wait(waiter, _CHECK_SECONDS):
+                details = await self._js.details(source)
+                self._check_identity(partition, details, position)
+                if details.state.end < position:
+                    self._check(partition, details, position)
+            return waiter.found
+        finally:
+            waker.unwatch(waiter)
+
+    def _check(self, partition: int, details: Details, position: int) -> None:
+        """Raise OutOfRange unless the stream holds all that was ever stored from `position` on."""
+        self._check_identity(partition, details, position)
+        state = details.state
+        if position > state.end or (position < state.first and not self._layout.is_compacted):
+            raise self._out_of_range(
+                f"partition {partition} of {self._stream.name} holds {state.first} to {state.end}, not {position}",
+                partition,
+                details,
+                position,
+            )
+
+    def _check_identity(self, partition: int, details: Details, position: int) -> None:
+        if details.created != self._stream.identity:
+            words = f"the stream {self._layout.source} was made anew"
+            raise self._out_of_range(words, partition, details, position)
+
+    def _out_of_range(self, what: str, partition: int, details: Details, position: int) -> OutOfRange:
+        return OutOfRange(
+            what,
+            partition=self._names[partition],
+            position=position,
+            first=details.state.first,
+            end=details.state.end,
+            remedy="Reset the group to positions that are there",
+        )

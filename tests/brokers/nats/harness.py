@@ -1,0 +1,79 @@
+"""A real nats-server under the contract suite, with streams that are partitioned in one of the three ways."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import nats
+
+from echelon.brokers.nats import NatsBroker
+from echelon.group.config import Partitioning, Stream
+from echelon.keys import TokensKey
+from echelon.local import NatsServer
+from echelon.testing.contract import Sent
+
+
+async def call(url: str, what: str, body: object = None, **options: Any) -> dict[str, Any]:
+    """One request to JetStream's API, by nats-py alone. Fails if it is answered with an error."""
+    client = await nats.connect(url, **options)
+    try:
+        reply = await client.request(f"$JS.API.{what}", msgspec.json.encode(body) if body else b"", timeout=10)
+    finally:
+        await client.close()
+    answer = msgspec.json.decode(reply.data, type=dict[str, Any])
+    assert "error" not in answer, answer
+    return answer
+
+
+async def make_stream(url: str, name: str, subjects: Sequence[str], **config: Any) -> dict[str, Any]:
+    """A stream that answers direct gets."""
+    return await call(url, f"STREAM.CREATE.{name}", {"name": name, "subjects": subjects, "allow_direct": True, **config})
+
+
+class NatsHarness:
+    """Streams take `<name>.<key>`; the key is the second token."""
+
+    def __init__(self, server: NatsServer, partitioning: Partitioning) -> None:
+        self.server = server
+        self.partitioning = partitioning
+
+    def connect(self) -> NatsBroker:
+        return NatsBroker(self.server.url)
+
+    async def create_stream(self, name: str, partitions: int) -> Stream:
+        config: dict[str, Any] = {}
+        if self.partitioning == "token":
+            dest = f"{{{{Partition({partitions},1)}}}}.{name}.{{{{Wildcard(1)}}}}"
+            config["subject_transform"] = {"src": f"{name}.*", "dest": dest}
+        await make_stream(self.server.url, name, [f"{name}.*"], **config)
+        return Stream(name, partitions, TokensKey(f"{name}.*", (1,)), self.partitioning)
+
+    async def delete_stream(self, stream: Stream) -> None:
+        await call(self.server.url, f"STREAM.DELETE.{stream.name}")
+
+    async def publish(self, stream: Stream, messages: Sequence[Sent]) -> None:
+        client = await nats.connect(self.server.url)
+        try:
+            js = client.jetstream(timeout=30, publish_async_max_pending=10_000)
+            for start in range(0, len(messages), 1000):
+                acks = [
+                    await js.publish_async(self.subject(stream, each.key), each.data, headers=each.headers or None)
+                    for each in messages[start : start + 1000]
+                ]
+                await asyncio.gather(*acks)
+        finally:
+            await client.close()
+
+    async def truncate(self, group: str, stream: Stream, partition: int, before: int) -> None:
+        name = f"ECHELON-{group}" if stream.partitioning == "derived" else stream.name
+        await call(self.server.url, f"STREAM.PURGE.{name}", {"seq": before})
+
+    def subject(self, stream: Stream, key: str) -> str:
+        return f"{stream.name}.{key}"
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self.server.stop)
+
+    async def start(self) -> None:
+        await asyncio.to_thread(self.server.start)
