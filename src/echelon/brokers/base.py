@@ -163,6 +163,9 @@ class Broker(Protocol):
         ...
 
     async def committed(self, group: str, stream: Stream) -> Mapping[int, int]:
-        """Positions that the broker itself keeps under a name: Kafka's committed offsets, or the ack floor of
-        the JetStream durable consumer of that name. Raises GroupNotFound if there are none."""
+        """Positions that the broker itself keeps under a name.
+
+        Kafka's committed offsets, or the ack floor of the JetStream durable consumer of that name. Raises
+        GroupNotFound if there are none.
+        """
         ...

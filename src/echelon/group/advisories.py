@@ -24,6 +24,7 @@ class Advisory(Struct, frozen=True, kw_only=True, tag_field="kind", omit_default
 
     @property
     def kind(self) -> str:
+        """What happened, in one word."""
         return str(self.__struct_config__.tag)
 
     @property
@@ -155,7 +156,9 @@ def _seats(before: World, after: World) -> Iterator[Advisory]:
     for member in sorted(before.seats.keys() | after.seats.keys()):
         old, new = before.holder(member), after.holder(member)
         if old is not None and (new is None or new.id != old.id):
-            yield SeatLost(sequence=at, time=time, member=member, instance=old.id, reason=_reason(after, member, old.id))
+            yield SeatLost(
+                sequence=at, time=time, member=member, instance=old.id, reason=_reason(after, member, old.id)
+            )
         if new is not None and (old is None or new.id != old.id):
             yield SeatTaken(sequence=at, time=time, member=member, instance=new.id)
     unfilled = _unfilled(after)

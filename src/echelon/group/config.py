@@ -23,7 +23,7 @@ MAX_PARTITIONS: Final = 4096
 MAX_MEMBERS: Final = 4096
 _GROUP_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}")
 _MEMBER_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,127}")
-# (field, least, most) in seconds
+# Fields with the least and the most they may be, in seconds.
 _DURATIONS: Final = (
     ("interval", 0.1, 300.0),
     ("drain_time", 0.1, 3600.0),
@@ -80,6 +80,7 @@ class Config(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def membership(self) -> Literal["listed", "mapped", "auto"]:
+        """Where the seats come from: a list, a mapping, or the instances that are there."""
         if self.assignment == "mapped":
             return "mapped"
         return "auto" if self.members is None else "listed"
@@ -169,7 +170,9 @@ def _check_streams(config: Config) -> None:
         if not stream.name:
             raise InvalidConfig("a stream has an empty name")
         if not 1 <= stream.partitions <= MAX_PARTITIONS:
-            raise InvalidConfig(f"stream {stream.name} has {stream.partitions} partitions; it must be 1 to {MAX_PARTITIONS}")
+            raise InvalidConfig(
+                f"stream {stream.name} has {stream.partitions} partitions; it must be 1 to {MAX_PARTITIONS}"
+            )
         check_key(stream.key)
         alone = len(names) == 1
         expected.update(partition_name(stream.name, number, alone=alone) for number in range(stream.partitions))

@@ -8,8 +8,7 @@ sent or finished, and at least eight times an interval; it performs the actions 
 from collections.abc import Iterator
 from typing import Literal
 
-from msgspec import Struct
-
+from echelon.group.actions import Action, Close, Drain, Exit, GoOn, Halt, Send, Start
 from echelon.group.own import Own, Run
 from echelon.group.records import (
     Advance,
@@ -26,56 +25,6 @@ from echelon.group.records import (
     TakeCut,
 )
 from echelon.group.world import Instance, Partition, World, milliseconds
-
-
-class Send(Struct, frozen=True):
-    """Append this record, stamped by `Own.stamp`."""
-
-    record: Record
-
-
-class Start(Struct, frozen=True):
-    """Process the partition from `position` on, under `epoch`. An exactly-once sink is opened first: its answer
-    is where to begin. `idle`: take no messages yet, a cut is under way."""
-
-    partition: str
-    epoch: int
-    position: int
-    idle: bool = False
-
-
-class Drain(Struct, frozen=True):
-    """Take no more messages of the partition; let what was begun end, and count it."""
-
-    partition: str
-
-
-class Halt(Struct, frozen=True):
-    """Take no more messages of the partition. `cancel`: cancel what was begun; else let it end, uncounted."""
-
-    partition: str
-    cancel: bool
-
-
-class GoOn(Struct, frozen=True):
-    """Take messages of a drained or halted partition again, from where its run stands, under the same epoch."""
-
-    partition: str
-
-
-class Close(Struct, frozen=True):
-    """Nothing runs any more: forget the run of the partition."""
-
-    partition: str
-
-
-class Exit(Struct, frozen=True):
-    """End the process at once, without another record. `left`: all is handed over, this is the normal end."""
-
-    reason: Literal["left", "deleted", "unread", "stuck"]
-
-
-Action = Send | Start | Drain | Halt | GoOn | Close | Exit
 
 
 def decide(world: World, own: Own, now: int) -> list[Action]:
@@ -166,7 +115,7 @@ def may_start(world: World, own: Own, partition: Partition, now: int) -> bool:
     """
     if own.fenced(world.interval, now) or not waited(world, own, partition, now):
         return False
-    if not own.checkpoint:
+    if not own.profile.checkpoint:
         return True
     seat = world.seat_of(own.id)
     former = seat.former if seat is not None and seat.former != own.id else None
@@ -255,9 +204,11 @@ def _go(world: World, own: Own, now: int, patience: int) -> Record | None:
 
 def _others_first(world: World, member: str, me: Instance) -> bool:
     """Whether somebody with a better right to a vacant seat is there to claim it: better priority, or just for it."""
-    right = (me.priority, me.member is None)
+    right = (me.profile.priority, me.member is None)
     return any(
-        (other.priority, other.member is None) < right and world.fresh(other) and world.claimable(world.seats[member], other)
+        (other.profile.priority, other.member is None) < right
+        and world.fresh(other)
+        and world.claimable(world.seats[member], other)
         for other in world.instances.values()
         if other.id != me.id
     )
@@ -292,7 +243,7 @@ def _cut_part(world: World, own: Own, now: int, patience: int) -> CutPart | None
     states: dict[str, bytes] = {}
     for partition, run in _valid_runs(world, own):
         name = partition.name
-        if drained(run) and name not in cut.parts:
+        if drained(run) and not run.released and name not in cut.parts:
             progress[name] = Progress(run.epoch, run.position, run.parked)
             if run.state_at_cut is not None:
                 states[name] = run.state_at_cut
@@ -353,7 +304,9 @@ def _backlog(world: World, own: Own) -> dict[str, Backlog]:
     """Backlog where it differs: of its own partitions, and (from one instance) of those that nobody owns."""
     seen = {partition.name: Backlog(run.pending, run.in_flight) for partition, run in _valid_runs(world, own)}
     if own.backlog and world.chair() == own.id:
-        seen |= {name: Backlog(pending) for name, pending in own.backlog.items() if world.partitions[name].owner is None}
+        seen |= {
+            name: Backlog(pending) for name, pending in own.backlog.items() if world.partitions[name].owner is None
+        }
     return {
         name: backlog
         for name, backlog in seen.items()

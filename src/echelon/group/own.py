@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 
 from msgspec import Raw, Struct, structs
 
-from echelon.group.records import Advance, AnyRecord, CutPart, Join, Machine, Newer, Record, Release, Snapshot
+from echelon.group.records import Advance, AnyRecord, CutPart, Join, Newer, Profile, Record, Release, Snapshot
 from echelon.group.world import Partition, World, dump
 from echelon.model import Entry
 
@@ -53,29 +53,9 @@ class Run(Struct):
 class Own:
     """One instance's private side. Not shared between threads."""
 
-    def __init__(
-        self,
-        id: str,
-        *,
-        began: int,
-        name: str = "",
-        member: str | None = None,
-        priority: int = 0,
-        min_pending: int | None = None,
-        min_ack_pending: int | None = None,
-        machine: Machine | None = None,
-        sole: bool = False,
-        checkpoint: bool = False,
-    ) -> None:
+    def __init__(self, id: str, profile: Profile, *, began: int) -> None:
         self.id = id
-        self.name = name or id
-        self.member = member
-        self.priority = priority
-        self.min_pending = min_pending
-        self.min_ack_pending = min_ack_pending
-        self.machine = machine
-        self.sole = sole
-        self.checkpoint = checkpoint
+        self.profile = profile
         self.runs: dict[str, Run] = {}
         self.leaving = False
         """It was asked to drain and go."""
@@ -215,16 +195,4 @@ class Own:
 
     def join(self, world: World) -> Join:
         """The record by which this instance joins."""
-        return Join(
-            group=world.identity,
-            sender=self.id,
-            read=world.sequence,
-            name=self.name,
-            member=self.member,
-            priority=self.priority,
-            min_pending=self.min_pending,
-            min_ack_pending=self.min_ack_pending,
-            machine=self.machine,
-            sole=self.sole,
-            checkpoint=self.checkpoint,
-        )
+        return Join(group=world.identity, sender=self.id, read=world.sequence, profile=self.profile)

@@ -151,7 +151,7 @@ def _spills(world: World, member: str) -> bool:
     """Whether an overflow seat takes part: from its threshold on, until half of it; or when nobody else is left."""
     seat = world.seats[member]
     instance = world.instances.get(seat.holder or "")
-    if instance is None or not instance.overflow:
+    if instance is None or not instance.profile.overflow:
         return False
     if not any(not other.overflow and world.holder(other.member) is not None for other in world.seats.values()):
         return True
@@ -160,12 +160,12 @@ def _spills(world: World, member: str) -> bool:
     share = 2 if seat.spilling else 1
     return any(
         least is not None and value * share >= least
-        for value, least in ((pending, instance.min_pending), (in_flight, instance.min_ack_pending))
+        for value, least in ((pending, instance.profile.min_pending), (in_flight, instance.profile.min_ack_pending))
     )
 
 
 def _hold_added(world: World) -> None:
-    """Hold partitions back that were added while an older one is before its end recorded then: keys keep their order."""
+    """Hold added partitions back while an older one is before its end recorded then: keys keep their order."""
     config = world.config
     if config is None or not config.ends or config.growth == "at_once":
         return

@@ -43,6 +43,30 @@ class Machine(Struct, frozen=True):
     """Process ids with their start times; for Spark the driver's and the JVM's."""
 
 
+class Profile(Struct, frozen=True, omit_defaults=True):
+    """What an instance says of itself when it joins.
+
+    It wants the seat of `member`, or (None) any that falls vacant; in an auto group, its own. It is an overflow
+    member if it has one of the two thresholds.
+    """
+
+    name: str
+    member: str | None = None
+    priority: int = 0
+    min_pending: int | None = None
+    min_ack_pending: int | None = None
+    machine: Machine | None = None
+    sole: bool = False
+    """No other process of this name runs: whoever ran under it before is gone."""
+    checkpoint: bool = False
+    """The seat's progress is in a checkpoint of its own (Spark), so nothing starts before its former holder ended."""
+
+    @property
+    def overflow(self) -> bool:
+        """Whether it takes part only while the backlog is high."""
+        return self.min_pending is not None or self.min_ack_pending is not None
+
+
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
     """What every record carries: the group's identity, its sender, and the sender's counter.
 
@@ -69,18 +93,9 @@ class Configure(Admitted, frozen=True, kw_only=True, tag="configure"):
 
 
 class Join(Admitted, frozen=True, kw_only=True, tag="join"):
-    """An instance wants a seat: that of `member`, or (None) any that falls vacant; in an auto group, its own."""
+    """An instance is there and wants a seat."""
 
-    name: str
-    member: str | None = None
-    priority: int = 0
-    min_pending: int | None = None
-    min_ack_pending: int | None = None
-    machine: Machine | None = None
-    sole: bool = False
-    """No other process of this name runs: whoever ran under it before is gone."""
-    checkpoint: bool = False
-    """The seat's progress is in a checkpoint of its own (Spark), so nothing starts before its former holder ended."""
+    profile: Profile
 
 
 class Leave(Record, frozen=True, kw_only=True, tag="leave"):

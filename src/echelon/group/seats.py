@@ -70,13 +70,8 @@ def join(world: World, record: Join) -> bool:
     if instance is None:
         instance = Instance(
             id=record.sender,
-            name=record.name,
-            member=record.sender if world.auto else record.member,
-            priority=record.priority,
-            min_pending=record.min_pending,
-            min_ack_pending=record.min_ack_pending,
-            machine=record.machine,
-            checkpoint=record.checkpoint,
+            profile=record.profile,
+            member=record.sender if world.auto else record.profile.member,
             joined=world.sequence,
             joined_time=world.broker_time,
             last=world.time,
@@ -87,8 +82,9 @@ def join(world: World, record: Join) -> bool:
             world.seats[record.sender] = Seat(record.sender)
     elif record.read >= instance.stepped_down:
         instance.stepped_down = 0
-    if record.sole:
-        for other in [i.id for i in world.instances.values() if i.name == record.name and i.id != record.sender]:
+    if record.profile.sole:
+        same = [i.id for i in world.instances.values() if i.profile.name == record.profile.name]
+        for other in (name for name in same if name != record.sender):
             _gone(world, other)
     return True
 
@@ -117,7 +113,7 @@ def claim(world: World, record: Claim) -> bool:
         _vacate(seat)
     seat.holder = instance.id
     seat.epoch = world.sequence
-    seat.overflow = instance.overflow
+    seat.overflow = instance.profile.overflow
     seat.spilling = False
     seat.barred = {name: until for name, until in seat.barred.items() if until > world.time}
     return True

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct, field
 
 from echelon.group.config import Config
-from echelon.group.records import Machine
+from echelon.group.records import Profile
 
 HORIZON: Final = 10
 """Intervals of group time after which a sender that wrote nothing, and what it had read, are forgotten."""
@@ -28,13 +28,9 @@ class Instance(Struct):
     """A process that has joined. Times are group time."""
 
     id: str
-    name: str
+    profile: Profile
     member: str | None
-    priority: int
-    min_pending: int | None
-    min_ack_pending: int | None
-    machine: Machine | None
-    checkpoint: bool
+    """The only seat that it may claim, if there is just one."""
     joined: int
     """Sequence of its join."""
     joined_time: int
@@ -48,10 +44,6 @@ class Instance(Struct):
     """Sequence of the step-down that put it out of its seat; 0: none since it joined."""
     leaving: bool = False
     """It gave up its seat by itself."""
-
-    @property
-    def overflow(self) -> bool:
-        return self.min_pending is not None or self.min_ack_pending is not None
 
 
 class Seat(Struct):
@@ -221,7 +213,7 @@ class World(Struct):
         if holder is None:
             return True
         rested = instance.last - instance.fresh_since >= 4 * self.interval
-        return instance.priority < holder.priority and rested and not instance.stepped_down
+        return instance.profile.priority < holder.profile.priority and rested and not instance.stepped_down
 
     def chair(self) -> str | None:
         """The fresh instance with the lowest id: it writes snapshots, takes periodic cuts, publishes advisories."""

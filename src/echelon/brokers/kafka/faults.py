@@ -65,5 +65,7 @@ def fault(error: KafkaError, doing: str) -> EchelonError:
         return StorageFull(words, remedy="See to the broker's log folder")
     # What a producer that gives up for good had under way may be stored or not, as after a timeout.
     if name in _TRANSIENT or error.retriable() or error.fatal():
-        return Unreachable(words, remedy="Check that the broker runs, can be reached, and does not want TLS or other credentials")
+        return Unreachable(
+            words, remedy="Check that the broker runs, can be reached, and does not want TLS or other credentials"
+        )
     return BrokerError(words)

@@ -15,7 +15,9 @@ Made = TypeVar("Made")
 
 _BATCH: Final = 2000
 # How long a batch may take to become full, in seconds. A range that ends in a gap may cost as much, once.
-_FILL: Final = 0.05
+_FILL: Final = 0.02
+# The end of a range is there: what is not answered at once is a gap. The default would wait for half a second.
+_PROPERTIES: Final = {"enable.partition.eof": "true", "fetch.wait.max.ms": "10"}
 
 
 class _Range:
@@ -25,7 +27,7 @@ class _Range:
         self._place = place
         self._position = place.offset
         self._end = end
-        self._consumer = Consumer({**properties, "enable.partition.eof": "true"})
+        self._consumer = Consumer({**properties, **_PROPERTIES})
         self._consumer.assign([place])
 
     @property

@@ -91,7 +91,8 @@ class KafkaReader:
         for feed in self._feeds:
             if partition not in feed:
                 return feed
-        properties = self._connection.settings.consumer(self._group)
+        # A partition that joins the others waits until what was asked for them is answered.
+        properties = {**self._connection.settings.consumer(self._group), "fetch.wait.max.ms": "100"}
         feed = Feed(properties, self._connection.admin, self._topic, self._identity, self._convert)
         self._feeds.append(feed)
         return feed

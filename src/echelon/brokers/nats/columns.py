@@ -109,7 +109,7 @@ class Splitter:
                 except KeyError:
                     rows[place.partition] = [row]
         headers = list(map(parse_headers, batch.headers)) if any(batch.headers) else None
-        times = list(map(milliseconds, batch.times))
+        times = milliseconds(batch.times)
         return {partition: _choose(chosen, places, batch, headers, times) for partition, chosen in rows.items()}
 
     def _find(self, batch: Batch) -> "list[Place | None]":
@@ -129,15 +129,22 @@ def parse_headers(block: bytes) -> Headers:
     return tuple((_text(name), value.strip()) for name, colon, value in lines if colon)
 
 
-def milliseconds(text: bytes) -> int:
-    """A time as the server writes it (`2026-11-15T10:05:28.90072325`) as milliseconds since the epoch, UTC."""
-    found = _times.get(text[:23])
-    if found is None:
+def milliseconds(times: list[bytes]) -> list[int]:
+    """Times as the server writes them (`2026-11-15T10:05:28.90072325`) as milliseconds since the epoch, UTC."""
+    try:
+        return [_times[text[:23]] for text in times]
+    except KeyError:
+        return list(map(_milliseconds, times))
+
+
+def _milliseconds(text: bytes) -> int:
+    text = text[:23]
+    if text not in _times:
         if len(_times) >= _REMEMBERED:
             _times.clear()
         second = datetime.fromisoformat(text[:19].decode()).replace(tzinfo=UTC)
-        found = _times[text[:23]] = int(second.timestamp()) * 1000 + int(text[20:23].ljust(3, b"0"))
-    return found
+        _times[text] = int(second.timestamp()) * 1000 + int(text[20:].ljust(3, b"0"))
+    return _times[text]
 
 
 _times: Final[dict[bytes, int]] = {}

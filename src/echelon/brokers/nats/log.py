@@ -130,7 +130,7 @@ class NatsLog:
         while position < end:
             body = {"seq": max(position, 1), "batch": _BATCH, "max_bytes": _BYTES, "next_by_subj": self._records}
             batch = await self._js.get(STREAM, body)
-            entries += map(Entry, batch.sequences, map(milliseconds, batch.times), batch.data)
+            entries += map(Entry, batch.sequences, milliseconds(batch.times), batch.data)
             position = batch.sequences[-1] + 1 if batch.sequences else position
             if not batch.pending:
                 # The leader may have more than the replica that answered.

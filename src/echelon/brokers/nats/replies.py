@@ -16,8 +16,8 @@ from echelon.brokers.nats.wire import CRLF
 # is sourced from another has one more, which says where it came from.
 _SERVER_LINES: Final = (
     rb"(?:Nats-Stream-Source: [^\r]*\r\n)?"
-    rb"Nats-Stream: [^\r]*\r\nNats-Subject: ([^\r]*)\r\nNats-Sequence: (\d+)\r\nNats-Time-Stamp: ([^\r]*)Z\r\n"
-    rb"Nats-Num-Pending: \d+\r\nNats-Last-Sequence: \d+\r\n\r\n"
+    rb"Nats-Stream: [^\r]*+\r\nNats-Subject: ([^\r]*+)\r\nNats-Sequence: (\d++)\r\nNats-Time-Stamp: ([^\rZ]*+)Z\r\n"
+    rb"Nats-Num-Pending: \d++\r\nNats-Last-Sequence: \d++\r\n\r\n"
 )
 _HEADER: Final = re.compile(rb"(?:NATS/1\.0[^\r]*\r\n)?(.*?)" + _SERVER_LINES, re.DOTALL)
 _STATUS: Final = re.compile(rb"NATS/1\.0 (\d+) ?([^\r]*)\r\n")
@@ -105,7 +105,7 @@ class Replies:
         """Say which subscription the replies come through."""
         self._pattern = re.compile(
             rb"\r\nHMSG " + re.escape(self.prefix.encode()) + rb"(\d+) " + number + rb" (\d+) (\d+)\r\n"
-            rb"NATS/1\.0\r\n((?:[^\r]*\r\n)*?)" + _SERVER_LINES
+            rb"NATS/1\.0\r\n((?:[^\r]*+\r\n)*?)" + _SERVER_LINES
         )  # fmt: skip
 
     def add(self, request: Single | Many) -> str:

@@ -62,12 +62,16 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m echelon.testing.simulate", description="Try to break the protocol.")
+    parser = argparse.ArgumentParser(
+        prog="python -m echelon.testing.simulate", description="Try to break the protocol."
+    )
     parser.add_argument("--schedules", type=int, default=1000, metavar="N", help="how many schedules to run (1000)")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="seed of the first schedule (0)")
     parser.add_argument("--seed", type=int, help="run this one schedule and show what happens")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes to use (all cores)")
-    parser.add_argument("--break", dest="break_name", choices=list(BREAKS), metavar="NAME", help="break a rule on purpose")
+    parser.add_argument(
+        "--break", dest="break_name", choices=list(BREAKS), metavar="NAME", help="break a rule on purpose"
+    )
     parser.add_argument("--list-breaks", action="store_true", help="list the rules that can be broken")
     parser.add_argument("--demo", action="store_true", help="show one failover, in words")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
@@ -75,7 +79,9 @@ def _options() -> argparse.Namespace:
 
 
 def _outcomes(first: int, schedules: int, break_name: str | None, jobs: int) -> Iterator[Outcome]:
-    chunks = [(seed, min(CHUNK, first + schedules - seed), break_name) for seed in range(first, first + schedules, CHUNK)]
+    chunks = [
+        (seed, min(CHUNK, first + schedules - seed), break_name) for seed in range(first, first + schedules, CHUNK)
+    ]
     if jobs == 1:
         for chunk in chunks:
             yield from _run_chunk(chunk)

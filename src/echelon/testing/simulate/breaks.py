@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec import Struct, structs
 
-from echelon.group import cuts, decide, delivery, fold, newcomer, own, partitions, seats, world
+from echelon.group import cuts, decide, delivery, fold, newcomer, partitions, seats, world
 from echelon.group.delivery import SinkState
 from echelon.group.own import Own, Run
 from echelon.group.records import AnyRecord, Heartbeat, Newer, Progress, Record, Reset
@@ -41,7 +41,6 @@ def _owns_any_epoch(partition: Partition, _sender: str, progress: Progress) -> b
 
 
 def _take_by_own_clock(self: Process, entry: Entry) -> None:
-    self.schedule.log.records[entry.sequence] = self.schedule.log.records[entry.sequence]
     _take(self, structs.replace(entry, time=self.clock()))
     self.last_entry = entry
 
@@ -186,6 +185,10 @@ def _fold_without_assigning_to_cut(known: World, partition: Partition) -> bool:
     return False
 
 
+def _ground_is_firm(_self: Process) -> bool:
+    return False
+
+
 def _stale_without_loss(_world: World, _instance: str) -> None:
     return
 
@@ -197,7 +200,9 @@ BREAKS: Final[dict[str, Break]] = {
     ),
     "reader-clock": Break("time is the broker's, never a reader's", ((Process, "_take", _take_by_own_clock),)),
     "no-self-fencing": Break("who cannot see its own records stops", ((Own, "fenced", _never_fenced),)),
-    "fence-from-reading": Break("the lease runs from sending, not from reading back", ((Own, "heard", _heard_renews_now),)),
+    "fence-from-reading": Break(
+        "the lease runs from sending, not from reading back", ((Own, "heard", _heard_renews_now),)
+    ),
     "start-at-once": Break("whoever gains what was not released waits", ((decide, "waited", _waited_for_nobody),)),
     "release-before-draining": Break("what is released is drained", ((decide, "drained", _drained_at_once),)),
     "heartbeat-overwrites": Break(
@@ -208,12 +213,20 @@ BREAKS: Final[dict[str, Break]] = {
     "unreadable-without-time": Break(
         "every record moves time", ((fold, "apply", _apply_readable), (process, "apply", _apply_readable))
     ),
-    "sink-over-reset": Break("a reset wins over the sink's older position", ((delivery, "open_epoch", _open_ignoring_reset),)),
-    "sink-without-fence": Break("a sink refuses an epoch older than its own", ((delivery, "open_epoch", _open_any_epoch),)),
+    "sink-over-reset": Break(
+        "a reset wins over the sink's older position", ((delivery, "open_epoch", _open_ignoring_reset),)
+    ),
+    "sink-without-fence": Break(
+        "a sink refuses an epoch older than its own", ((delivery, "open_epoch", _open_any_epoch),)
+    ),
     "commit-anywhere": Break("a commit begins where the sink stands", ((delivery, "commit", _commit_anywhere),)),
     "snapshot-by-place": Break(
         "a snapshot counts by its as-of",
-        ((newcomer, "world_of", _world_by_place), (process, "world_of", _world_by_place), (checks, "world_of", _world_by_place)),
+        (
+            (newcomer, "world_of", _world_by_place),
+            (process, "world_of", _world_by_place),
+            (checks, "world_of", _world_by_place),
+        ),
     ),
     "go-on-after-release": Break("after a release nothing is processed", ((decide, "may_go_on", _always_go_on),)),
     "outage-raises-dead": Break("an outage renews only who was not stale", ((fold, "renew_all", _renew_the_dead),)),
@@ -230,7 +243,13 @@ BREAKS: Final[dict[str, Break]] = {
     "forget-parked": Break("parked keys travel with the position", ((partitions, "give", _forget_parked),)),
     "cut-guesses-sink": Break(
         "only an owner can tell where a sink stands",
-        ((partitions, "needs_owner", _fold_without_assigning_to_cut), (cuts, "needs_owner", _fold_without_assigning_to_cut)),
+        (
+            (partitions, "needs_owner", _fold_without_assigning_to_cut),
+            (cuts, "needs_owner", _fold_without_assigning_to_cut),
+        ),
+    ),
+    "trust-the-ground": Break(
+        "who slept checks that the log is the one it read", ((Process, "_ground_is_gone", _ground_is_firm),)
     ),
     "keep-stale-owner": Break("the partitions of a stale owner are free", ((seats, "lose_all", _stale_without_loss),)),
 }

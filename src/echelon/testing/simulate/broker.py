@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from random import Random
 
-from echelon.group.delivery import SinkState
 from echelon.group import delivery
+from echelon.group.delivery import SinkState
 from echelon.group.records import AnyRecord, Newer, decode
 from echelon.model import Entry
 from echelon.testing.simulate.plan import BASE_TIME
@@ -23,10 +23,11 @@ class SimLog:
         self.clock = BASE_TIME
         """What the broker's clock is ahead of virtual time."""
         self.down_until = 0
-        self.on_stored: Callable[[Entry], None] = lambda entry: None
+        self.on_stored: Callable[[Entry], None] = lambda _: None
 
     @property
     def last(self) -> int:
+        """The newest sequence; 0 in an empty log."""
         return self.archive[-1].sequence if self.archive else 0
 
     def store(self, data: bytes, now: int) -> int:

@@ -23,7 +23,7 @@ Before = tuple[str | None, int, int, dict[str, int]]
 """Of a partition before a record: owner, epoch, position, parked keys."""
 
 
-class Violation(Exception):  # noqa: N818 - it is what the simulator looks for, not an error of the program
+class Violation(Exception):
     """An invariant does not hold."""
 
 
@@ -52,6 +52,7 @@ class Checks:
         self.starts: set[tuple[str, str, int]] = set()
 
     def fail(self, what: str) -> None:
+        """An invariant does not hold."""
         raise Violation(what)
 
     # The log
@@ -104,7 +105,9 @@ class Checks:
             self.owners[partition.name, partition.epoch] = partition.owner
         self.begins.setdefault((partition.name, partition.epoch), partition.position)
         self.expected.setdefault(partition.name, partition.position)
-        if partition.reset and (not self.resets[partition.name] or self.resets[partition.name][-1][0] < partition.reset):
+        if partition.reset and (
+            not self.resets[partition.name] or self.resets[partition.name][-1][0] < partition.reset
+        ):
             self.resets[partition.name].append((partition.reset, partition.position))
 
     def _check_position(self, partition: Partition, before: Before, record: Record) -> None:
@@ -157,14 +160,16 @@ class Checks:
                 # the cut takes it back.
                 continue
             if state.position != part.position:
-                self.fail(f"cut {cut.sequence} has partition {name} at {part.position}, its sink is at {state.position}")
+                self.fail(
+                    f"cut {cut.sequence} has partition {name} at {part.position}, its sink is at {state.position}"
+                )
 
     def _check_reset(self, record: Reset) -> None:
         if record.cut is not None and record.cut not in self.world.cuts:
             return
         for name in record.positions.keys() & self.world.partitions.keys():
             if self.world.partitions[name].epoch != self.world.sequence:
-                self.fail(f"a reset of partition {name} fences nothing: its epoch is still {self.world.partitions[name].epoch}")
+                self.fail(f"a reset of partition {name} fences nothing: its epoch did not change")
         cut = self.world.cuts.get(record.cut or 0)
         for name, part in cut.parts.items() if cut is not None else ():
             if name in record.positions and self.world.partitions[name].position != part.position:
@@ -218,7 +223,9 @@ class Checks:
             for name, end in ends.items() if handler.partition not in ends else ():
                 old = self.world.partitions[name]
                 if old.done < end and old.reset <= handler.epoch:
-                    self.fail(f"added partition {handler.partition} is processed, and {name} is at {old.done}, not {end}")
+                    self.fail(
+                        f"added partition {handler.partition} is processed, and {name} is at {old.done}, not {end}"
+                    )
 
     def ended(self, handler: "Handler") -> None:
         """A handler has ended, however."""
@@ -245,7 +252,9 @@ class Checks:
         name = handler.partition
         if handler.begin != self.expected[name]:
             what = "again" if handler.begin < self.expected[name] else "too early"
-            self.fail(f"the sink took message {handler.begin} of partition {name} {what}; {self.expected[name]} is next")
+            self.fail(
+                f"the sink took message {handler.begin} of partition {name} {what}; {self.expected[name]} is next"
+            )
         if handler.epoch < self.opened_epoch[name]:
             self.fail(f"the sink took a batch under epoch {handler.epoch}; {self.opened_epoch[name]} has begun there")
         self.expected[name] = handler.end

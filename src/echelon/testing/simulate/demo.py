@@ -2,7 +2,7 @@
 
 from echelon.group.advisories import Advisory, PartitionMoved, SeatLost, SeatTaken, Watch
 from echelon.group.config import Config, Stream
-from echelon.group.own import Own
+from echelon.group.records import Profile
 from echelon.model import Entry
 from echelon.testing.simulate.plan import INTERVAL, TURMOIL, Plan
 from echelon.testing.simulate.schedule import Schedule
@@ -31,7 +31,7 @@ def show() -> int:
     schedule.log.on_stored = stored
     schedule.make_group()
     for name, member in (("anna", "m1"), ("bela", "m2"), ("carl", "m1"), ("dora", "m2")):
-        schedule.launch(Own(name, began=0, member=member))
+        schedule.launch(name, Profile(name, member))
     schedule.run_until(6 * INTERVAL)
     world = schedule.checks.world
     holder = world.seats["m1"].holder or ""

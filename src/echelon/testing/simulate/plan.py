@@ -37,7 +37,18 @@ FAULTS: Final = (
     "newer_record",
     "lost_answer",
 )
-ADMINISTRATION: Final = ("members", "mapping", "step_down", "pause", "cut", "reset", "growth", "newcomer", "retire", "drain")
+ADMINISTRATION: Final = (
+    "members",
+    "mapping",
+    "step_down",
+    "pause",
+    "cut",
+    "reset",
+    "growth",
+    "newcomer",
+    "retire",
+    "drain",
+)
 
 
 class Plan(Struct, frozen=True):
@@ -55,7 +66,11 @@ class Plan(Struct, frozen=True):
     @property
     def calm(self) -> bool:
         """Only the broker misbehaves: no seat may change hands for that."""
-        return set(self.faults) <= {"outage", "clock_jump", "newer_record"} and not self.administration and not self.priorities
+        return (
+            set(self.faults) <= {"outage", "clock_jump", "newer_record"}
+            and not self.administration
+            and not self.priorities
+        )
 
 
 def draw(rng: Random) -> Plan:

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from echelon.group.decide import Close, Drain, Exit, GoOn, Halt, Send, Start, decide
+from echelon.group.actions import Action, Close, Drain, Exit, GoOn, Halt, Send, Start
+from echelon.group.decide import decide
 from echelon.group.fold import apply
 from echelon.group.newcomer import world_of
 from echelon.group.own import Own, Run
@@ -61,14 +62,16 @@ class Process:
 
     @property
     def id(self) -> str:
+        """The instance's id."""
         return self.own.id
 
     @property
     def up(self) -> bool:
+        """Whether it runs: neither gone nor suspended."""
         return self.alive and not self.suspended
 
     def clock(self) -> int:
-        """This process's own monotonic clock."""
+        """The process's own monotonic clock."""
         return self.offset + int(self.schedule.now * self.rate)
 
     def wake(self) -> None:
@@ -99,13 +102,17 @@ class Process:
         log, now = self.schedule.log, self.schedule.now
         if not self.can_read or log.down_until > now:
             return
-        if self.last_entry is None or (now - self.last_read >= INTERVAL and not log.holds(self.last_entry)):
+        if self.last_entry is None or (now - self.last_read >= INTERVAL and self._ground_is_gone()):
             self._start_over()
             return
         index = log.index_after(self.last_entry.sequence)
         while index < len(log.archive) and log.stored_at[index] + self.read_delay <= now:
             self._take(log.archive[index])
             index += 1
+
+    def _ground_is_gone(self) -> bool:
+        """Whether the last record that was applied is no longer in the log: it was trimmed, or lost its tail."""
+        return self.last_entry is not None and not self.schedule.log.holds(self.last_entry)
 
     def catch_up(self) -> None:
         """Read all that there is, and do nothing about it."""
@@ -139,7 +146,7 @@ class Process:
         self.last_read = self.schedule.now
         self.own.heard(world, entries[-1], None, counted=False, now=self.clock())
 
-    def _act(self, action: object) -> None:
+    def _act(self, action: Action) -> None:
         own, now = self.own, self.clock()
         match action:
             case Send(record=record):

@@ -3,12 +3,11 @@
 import heapq
 from collections.abc import Callable
 from random import Random
-from typing import Any
 
 from msgspec import Struct
 
 from echelon.group.own import Own
-from echelon.group.records import Configure, encode
+from echelon.group.records import Configure, Profile, encode
 from echelon.testing.simulate.broker import SimLog, SimSink
 from echelon.testing.simulate.checks import Checks, Violation
 from echelon.testing.simulate.plan import INTERVAL, RECOVERY, TURMOIL, Plan, draw
@@ -75,7 +74,9 @@ class Schedule:
 
     def make_group(self) -> None:
         """Write the first record of the group's log."""
-        self.log.store(encode(Configure(group="g", sender="maker", counter=1, read=0, config=self.plan.config)), self.now)
+        self.log.store(
+            encode(Configure(group="g", sender="maker", counter=1, read=0, config=self.plan.config)), self.now
+        )
 
     def run_until(self, end: int) -> None:
         """Let virtual time pass."""
@@ -95,13 +96,13 @@ class Schedule:
         process.next_wake = time
         self.call_at(time, lambda: process.wake() if process.next_wake == time else None)
 
-    def launch(self, own: Own) -> Process:
+    def launch(self, name: str, profile: Profile) -> Process:
         """Start a process, with a clock of its own."""
         rate = self.rng.uniform(0.92, 1.1)
-        process = Process(self, own, rate=rate, offset=self.rng.randint(0, 10**9))
-        own.begin_reading(process.clock())
-        self.processes[own.id] = process
-        self.trace("launch", own.id, own.member, own.priority)
+        process = Process(self, Own(name, profile, began=0), rate=rate, offset=self.rng.randint(0, 10**9))
+        process.own.begin_reading(process.clock())
+        self.processes[name] = process
+        self.trace("launch", name, profile)
         self.wake_at(process, self.now + self.rng.randint(0, 50))
         return process
 
@@ -113,7 +114,7 @@ class Schedule:
             return
         if self.strikes("delayed_append", 0.05):
             process.troubled = self.now
-            delay = self.rng.randint(100, 6 * INTERVAL)
+            delay = self.rng.randint(100, self.rng.choice((2, 6, 14)) * INTERVAL)
         else:
             # One connection keeps the order of what is sent over it; what is delayed was sent again over another.
             delay = max(delay, process.last_arrival - self.now)
@@ -149,7 +150,7 @@ class Schedule:
         """Whether a fault that this schedule may have happens now."""
         return self.turmoil and fault in self.plan.faults and self.rng.random() < chance
 
-    def trace(self, *what: Any) -> None:
+    def trace(self, *what: object) -> None:
         """Note what happens, if this schedule is traced."""
         if self._lines is not None:
             text = " ".join(str(part.decode() if isinstance(part, bytes) else part) for part in what)

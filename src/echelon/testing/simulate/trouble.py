@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from echelon.group.config import Config, Stream
-from echelon.group.own import Own
 from echelon.group.records import (
     Admitted,
     Configure,
     Pause,
+    Profile,
     Reset,
     Resume,
     Retire,
@@ -48,9 +48,7 @@ class Trouble:
         seats = plan.config.seats()
         self._launched += 1
         spare = bool(seats) and index >= len(seats)
-        own = Own(
-            f"i{self._launched:02}",
-            began=0,
+        profile = Profile(
             name=name or f"{index}.{self._launched}",
             member=None if not seats or (spare and self.rng.random() < 0.5) else seats[index % len(seats)],
             priority=self.rng.randint(0, 2) if plan.priorities else 0,
@@ -58,7 +56,7 @@ class Trouble:
             sole=sole,
             checkpoint=plan.spark,
         )
-        self.schedule.launch(own)
+        self.schedule.launch(f"i{self._launched:02}", profile)
 
     def _strike(self, kind: str) -> None:
         if not self.schedule.turmoil:
@@ -96,16 +94,17 @@ class Trouble:
     def _fill_seats(self) -> None:
         schedule = self.schedule
         config = self._config()
-        alive = [process for process in schedule.processes.values() if process.alive and not process.own.leaving]
+        staying = [process.own for process in schedule.processes.values() if process.alive and not process.own.leaving]
+        wanted = {own.profile.member for own in staying if not own.profile.overflow}
         for member in config.seats():
-            if not any(process.own.member == member and process.own.min_pending is None for process in alive):
+            if member not in wanted:
                 self._launch_plain(member)
-        if not config.seats() and not any(process.own.min_pending is None for process in alive):
+        if not config.seats() and not wanted:
             self._launch_plain(None)
 
     def _launch_plain(self, member: str | None) -> None:
         self._launched += 1
-        self.schedule.launch(Own(f"i{self._launched:02}", began=0, name=f"0.{self._launched}", member=member))
+        self.schedule.launch(f"i{self._launched:02}", Profile(f"0.{self._launched}", member))
 
     # Faults of processes and their network
 
@@ -113,10 +112,10 @@ class Trouble:
         process = self._pick()
         if process is not None:
             process.end()
-            index = int(process.own.name.partition(".")[0])
+            index = int(process.own.profile.name.partition(".")[0])
             sole = self.rng.random() < 0.3
-            delay = self.rng.randint(0, 4 * INTERVAL)
-            self.schedule.call_at(self.schedule.now + delay, lambda: self._relaunch(index, process.own.name, sole=sole))
+            relaunch = partial(self._relaunch, index, process.own.profile.name, sole=sole)
+            self.schedule.call_at(self.schedule.now + self.rng.randint(0, 4 * INTERVAL), relaunch)
 
     def _relaunch(self, index: int, name: str, *, sole: bool) -> None:
         if self.schedule.turmoil:
@@ -223,7 +222,9 @@ class Trouble:
                 process.reconnect()
 
     def _newer_record(self) -> None:
-        data = self.rng.choice((b'{"type":"murmur","group":"g"}', b"\xff\x00", b"[]", b'{"type":"claim","version":2,"x":1}'))
+        data = self.rng.choice(
+            (b'{"type":"murmur","group":"g"}', b"\xff\x00", b"[]", b'{"type":"claim","version":2,"x":1}')
+        )
         if self.schedule.log.down_until <= self.schedule.now:
             self.schedule.log.store(data, self.schedule.now)
 
@@ -315,9 +316,7 @@ class Trouble:
             )
             if config.mapping is not None:
                 first = min(config.mapping)
-                grown = structs.replace(
-                    grown, mapping={**config.mapping, first: (*config.mapping[first], str(count))}
-                )
+                grown = structs.replace(grown, mapping={**config.mapping, first: (*config.mapping[first], str(count))})
             self._configure(grown)
 
     def _newcomer(self) -> None:
