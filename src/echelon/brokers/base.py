@@ -5,7 +5,7 @@ that each of them passes. All methods are coroutines of one asyncio loop; none b
 of `echelon.errors`, with the broker's own words in them and never with credentials.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -47,7 +47,7 @@ class Log(Protocol):
         """All entries with `start <= sequence < end` that the log holds now, in order."""
         ...
 
-    def follow(self, start: int) -> AsyncIterator[list[Entry]]:
+    def follow(self, start: int) -> AsyncGenerator[list[Entry], None]:
         """Entries from `start` on, as they come, in order and without gap or repetition; never ends by itself.
 
         Survives reconnects, restarts and leader changes of the broker: it waits, and goes on after the last
@@ -72,7 +72,7 @@ class Reader(Protocol):
         """How many messages the partition holds from `position` on (an upper bound on compacted topics)."""
         ...
 
-    def read(self, partition: int, start: int, end: int) -> AsyncIterator[list[Message]]:
+    def read(self, partition: int, start: int, end: int) -> AsyncGenerator[list[Message], None]:
         """The messages with `start <= sequence < end`, in order, in lists of bounded size; then it ends.
 
         A range gives the same messages each time. Gaps in the sequences (compaction, transaction markers,
@@ -81,11 +81,11 @@ class Reader(Protocol):
         """
         ...
 
-    def read_arrow(self, partition: int, start: int, end: int) -> "AsyncIterator[pa.RecordBatch]":
+    def read_arrow(self, partition: int, start: int, end: int) -> "AsyncGenerator[pa.RecordBatch, None]":
         """The same range as Arrow record batches of `echelon.brokers.arrow.SCHEMA`."""
         ...
 
-    def tail(self, partition: int, start: int) -> AsyncIterator[list[Message]]:
+    def tail(self, partition: int, start: int) -> AsyncGenerator[list[Message], None]:
         """Messages from `start` on, as they come, in order; never ends by itself.
 
         Survives reconnects and restarts. At most a bounded number of messages is held that the caller has

@@ -3,21 +3,30 @@
 import asyncio
 import re
 import resource
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client does not mark what it exports
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 from confluent_kafka.cimpl import NewTopic
 
 from echelon.brokers.base import Log
 from echelon.brokers.kafka import KafkaBroker
 from echelon.errors import Denied, EchelonError, StorageFull, TooLarge, Unreachable
+from echelon.local import KafkaServer
 from echelon.model import Entry
 from echelon.testing.contract.harness import append_again, closing, name, take
 from tests.brokers.harnesses import KafkaHarness, result
+from tests.certificates import Certificates
 from tests.kafka_security import FORMAT_OPTIONS, kafka_security
-from tests.servers import Certificates, KafkaServers
+from tests.servers import KafkaServers, skip_if_missing
 
 
 def test_nobody_listens() -> None:
@@ -110,12 +119,19 @@ async def append_until(stop: asyncio.Event, log: Log) -> dict[int, bytes]:
     return acknowledged
 
 
-def test_a_log_whose_folder_takes_no_more_is_full_and_loses_nothing(
-    kafka_servers: KafkaServers, tmp_path: Path
-) -> None:
-    # One folder fails and the broker goes on with the others; its own metadata is apart.
-    folders = {"log.dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}", "metadata.log.dir": str(tmp_path / "meta")}
-    server = kafka_servers(properties=folders)
+@pytest.fixture
+def many_folders(tmp_path: Path) -> Iterator[KafkaServer]:
+    """A Kafka that goes on when one of its folders fails; its own metadata is apart."""
+    folders = {"log.dirs": f"{tmp_path / 'logs'},{tmp_path / 'more'}", "metadata.log.dir": str(tmp_path / "meta")}
+    server = KafkaServer(tmp_path, properties=folders)
+    with skip_if_missing():
+        server.start()
+    yield server
+    server.kill()
+
+
+def test_a_log_whose_folder_takes_no_more_is_full_and_loses_nothing(many_folders: KafkaServer) -> None:
+    server = many_folders
 
     async def scenario() -> None:
         async with KafkaBroker(server.url, timeout=3) as broker:
@@ -125,9 +141,7 @@ def test_a_log_whose_folder_takes_no_more_is_full_and_loses_nothing(
             # No file may grow beyond that: to the broker this is a disk that cannot be written to.
             resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (11 << 20, resource.RLIM_INFINITY))
             with pytest.raises(StorageFull):
-                for n in range(8, 20):
-                    data.append(bytes([n]) * 900_000)
-                    sequences.append(await log.append(data[-1]))
+                await append_to_the_limit(log, sequences, data)
             await asyncio.to_thread(server.kill)
             await asyncio.to_thread(server.start)
             last = await append_again(log, b"there is room again")
@@ -137,6 +151,12 @@ def test_a_log_whose_folder_takes_no_more_is_full_and_loses_nothing(
             assert list(entries.values())[-1] == b"there is room again"
 
     asyncio.run(scenario())
+
+
+async def append_to_the_limit(log: Log, sequences: list[int], data: list[bytes]) -> None:
+    for n in range(8, 20):
+        data.append(bytes([n]) * 900_000)
+        sequences.append(await log.append(data[-1]))
 
 
 def test_a_message_beyond_the_limit_of_its_topic_is_too_large(kafka_harness: KafkaHarness) -> None:
@@ -183,8 +203,6 @@ def test_permissions_that_do_not_suffice_are_denied(kafka_servers: KafkaServers,
     group = name("group")
 
     def permission(operation: AclOperation) -> AclBinding:
-        from confluent_kafka.admin import ResourcePatternType, ResourceType
-
         return AclBinding(
             ResourceType.TOPIC,
             f"__echelon.{group}",

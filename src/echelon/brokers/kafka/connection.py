@@ -56,11 +56,10 @@ class Connection:
     async def close(self) -> None:
         """End everything that was opened through the connection."""
         self._is_open = False
-        feeds = list(self._feeds)
-        for feed in feeds:
-            feed.close()
-        ending = [*(feed.join for feed in feeds), *(sender.close for sender in self._senders)]
-        await asyncio.gather(*(asyncio.to_thread(end) for end in ending))
+        ending: list[Feed[Any] | Sender] = [*self._feeds, *self._senders]
+        for each in ending:
+            each.close()
+        await asyncio.gather(*(asyncio.to_thread(each.join) for each in ending))
         self.threads.shutdown(wait=False, cancel_futures=True)
 
     def _sender(self) -> Sender:

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -29,6 +30,7 @@ class Sender:
         self._stored: list[Stored] = []
         self._is_open = True
         self._client: Producer | None = None
+        self._fatal: KafkaError | None = None
         self._thread: threading.Thread | None = None
 
     async def send(
@@ -69,28 +71,38 @@ class Sender:
             raise fault(error.args[0], doing) from error
 
     def close(self) -> None:
-        """Give up what is not stored yet. Blocks for at most a tenth of a second or so."""
+        """Give up what is not stored yet. The thread ends within one poll."""
         self._is_open = False
+
+    def join(self) -> None:
+        """Wait until the thread of a closed sender has ended. Blocks."""
         if self._thread is not None:
             self._thread.join()
 
     def _producer(self) -> Producer:
         if self._client is None:
+            self._fatal = None
             self._client = Producer(self._properties)
             self._thread = threading.Thread(target=self._serve, args=(self._client,), name="kafka-sender", daemon=True)
             self._thread.start()
         return self._client
 
     def _serve(self, client: Producer) -> None:
-        while self._is_open and self._client is client:
-            client.poll(_POLL)
-            self._tell()
+        """What the thread does, until the sender is closed or the producer refuses to go on."""
+        try:
+            while self._is_open:
+                client.poll(_POLL)
+                self._tell()
+        except KafkaException as error:
+            self._fatal = error.args[0]
         client.purge()
-        client.flush(_POLL)
+        with suppress(KafkaException):  # The same again.
+            client.flush(_POLL)
         self._tell()
+        self._client = None  # The next record gets a new one.
 
     def _hear(self, result: "asyncio.Future[int]", error: KafkaError | None, message: Message) -> None:
-        self._stored.append((result, error, message.offset()))
+        self._stored.append((result, error and (self._fatal or error), message.offset()))
 
     def _tell(self) -> None:
         """Hand over to the loop, all at once, what one poll has heard."""
@@ -98,19 +110,18 @@ class Sender:
             return
         stored, self._stored = self._stored, []
         try:
-            self._loop.call_soon_threadsafe(self._settle, stored)
+            self._loop.call_soon_threadsafe(_settle, stored)
         except RuntimeError:  # The loop is closed: nobody waits any more.
             self._is_open = False
 
-    def _settle(self, stored: list[Stored]) -> None:
-        for result, error, offset in stored:
-            if error is not None and error.fatal():
-                self._client = None  # It refuses everything from now on; the next record gets a new one.
-            if result.done():
-                continue
-            if error is not None:
-                result.set_exception(KafkaException(error))
-            elif offset is None or offset < 0:
-                result.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN, "stored, at an unknown offset")))
-            else:
-                result.set_result(offset)
+
+def _settle(stored: list[Stored]) -> None:
+    for result, error, offset in stored:
+        if result.done():
+            continue
+        if error is not None:
+            result.set_exception(KafkaException(error))
+        elif offset is None or offset < 0:
+            result.set_exception(Unreachable("a record was stored, but the broker did not say where"))
+        else:
+            result.set_result(offset)

@@ -1,6 +1,6 @@
 """A group's log in memory."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Final
 
 from echelon.brokers.memory.server import Connection, check_size, now
@@ -35,7 +35,7 @@ class MemoryLog:
         self._check()
         return [entry for _, entry in self._tape.read(start, end)]
 
-    async def follow(self, start: int) -> AsyncIterator[list[Entry]]:
+    async def follow(self, start: int) -> AsyncGenerator[list[Entry], None]:
         """Entries from `start` on, as they come; never ends by itself."""
         position = start
         while True:

@@ -1,6 +1,6 @@
 """The data of a stream in memory: readers compute the partition of each message."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Final
 
 from echelon.brokers.base import StreamInfo
@@ -37,7 +37,7 @@ class MemoryReader:
         tape = self._tape()
         return len(self._select(tape, partition, position, tape.bounds.end))
 
-    async def read(self, partition: int, start: int, end: int) -> AsyncIterator[list[Message]]:
+    async def read(self, partition: int, start: int, end: int) -> AsyncGenerator[list[Message], None]:
         """The messages of a range, in order."""
         tape = self._tape()
         self._check_range(tape, partition, start, end)
@@ -45,14 +45,14 @@ class MemoryReader:
             if messages := self._select(tape, partition, position, min(position + _BATCH, end)):
                 yield messages
 
-    async def read_arrow(self, partition: int, start: int, end: int) -> "AsyncIterator[pa.RecordBatch]":
+    async def read_arrow(self, partition: int, start: int, end: int) -> "AsyncGenerator[pa.RecordBatch, None]":
         """The same range as Arrow record batches."""
         from echelon.brokers.arrow import from_messages
 
         async for messages in self.read(partition, start, end):
             yield from_messages(messages)
 
-    async def tail(self, partition: int, start: int) -> AsyncIterator[list[Message]]:
+    async def tail(self, partition: int, start: int) -> AsyncGenerator[list[Message], None]:
         """Messages from `start` on, as they come; never ends by itself."""
         tape = self._tape()
         position = start

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
@@ -92,15 +93,14 @@ class Splitter:
         """Where one message belongs."""
         if self._by_header:
             return self._locate(_text(subject), parse_headers(headers))
-        if subject not in self._places:
-            if len(self._places) >= _REMEMBERED:
-                self._places.clear()
-            self._places[subject] = self._locate(_text(subject), ())
-        return self._places[subject]
+        return self._places_of([subject])[0]
 
     def split(self, batch: Batch) -> dict[int, Columns]:
         """The batch's messages by partition, each in order; those that are in none are left out."""
-        places = self._find(batch)
+        if self._by_header:
+            places = list(map(self.place, batch.subjects, batch.headers))
+        else:
+            places = self._places_of(batch.subjects)
         rows: dict[int, list[int]] = {}
         for row, place in enumerate(places):
             if place is not None:
@@ -112,13 +112,14 @@ class Splitter:
         times = milliseconds(batch.times)
         return {partition: _choose(chosen, places, batch, headers, times) for partition, chosen in rows.items()}
 
-    def _find(self, batch: Batch) -> "list[Place | None]":
-        if not self._by_header:
-            try:
-                return [self._places[subject] for subject in batch.subjects]
-            except KeyError:
-                pass
-        return list(map(self.place, batch.subjects, batch.headers))
+    def _places_of(self, subjects: list[bytes]) -> "list[Place | None]":
+        new = set(subjects).difference(self._places)
+        if len(self._places) + len(new) > _REMEMBERED:
+            self._places.clear()
+            new = set(subjects)
+        for subject in new:
+            self._places[subject] = self._locate(_text(subject), ())
+        return [self._places[subject] for subject in subjects]
 
 
 def parse_headers(block: bytes) -> Headers:
@@ -131,23 +132,18 @@ def parse_headers(block: bytes) -> Headers:
 
 def milliseconds(times: list[bytes]) -> list[int]:
     """Times as the server writes them (`2026-11-15T10:05:28.90072325`) as milliseconds since the epoch, UTC."""
-    try:
-        return [_times[text[:23]] for text in times]
-    except KeyError:
-        return list(map(_milliseconds, times))
+    cut = [text[:23] for text in times]
+    known = {text: _milliseconds(text) for text in set(cut)}
+    return [known[text] for text in cut]
 
 
 def _milliseconds(text: bytes) -> int:
-    text = text[:23]
-    if text not in _times:
-        if len(_times) >= _REMEMBERED:
-            _times.clear()
-        second = datetime.fromisoformat(text[:19].decode()).replace(tzinfo=UTC)
-        _times[text] = int(second.timestamp()) * 1000 + int(text[20:].ljust(3, b"0"))
-    return _times[text]
+    return _seconds(text[:19]) * 1000 + int(text[20:].ljust(3, b"0"))
 
 
-_times: Final[dict[bytes, int]] = {}
+@lru_cache(1024)
+def _seconds(text: bytes) -> int:
+    return int(datetime.fromisoformat(text.decode()).replace(tzinfo=UTC).timestamp())
 
 
 def _choose(

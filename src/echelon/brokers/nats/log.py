@@ -5,7 +5,7 @@ deleted with it, so that neither an empty log nor a record that a latecomer appe
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -138,7 +138,7 @@ class NatsLog:
                 position = end if following is None else following
         return [entry for entry in entries if entry.sequence < end]
 
-    async def follow(self, start: int) -> AsyncIterator[list[Entry]]:
+    async def follow(self, start: int) -> AsyncGenerator[list[Entry], None]:
         """Entries from `start` on, as they come; never ends by itself."""
         await self._wait_there()
         consumer = OrderedConsumer(self._js, STREAM, self._records, start)

@@ -8,7 +8,7 @@ cannot be known, and counts as out of range.
 import asyncio
 import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -65,19 +65,19 @@ class NatsReader:
         batch = await self._get_one(partition, {"seq": max(position, 1)})
         return batch.pending + len(batch.sequences)
 
-    async def read(self, partition: int, start: int, end: int) -> AsyncIterator[list[Message]]:
+    async def read(self, partition: int, start: int, end: int) -> AsyncGenerator[list[Message], None]:
         """The messages of a range, in lists of bounded size."""
         async with aclosing(self._read(partition, start, end)) as parts:
             async for columns in parts:
                 yield columns.messages(self._names[partition])
 
-    async def read_arrow(self, partition: int, start: int, end: int) -> "AsyncIterator[pa.RecordBatch]":
+    async def read_arrow(self, partition: int, start: int, end: int) -> "AsyncGenerator[pa.RecordBatch, None]":
         """The same range as Arrow record batches."""
         async with aclosing(self._read(partition, start, end)) as parts:
             async for columns in parts:
                 yield columns.arrow(self._names[partition])
 
-    async def tail(self, partition: int, start: int) -> AsyncIterator[list[Message]]:
+    async def tail(self, partition: int, start: int) -> AsyncGenerator[list[Message], None]:
         """Messages from `start` on, as they come. Raises StreamNotFound too."""
         position = start
         is_checked = False

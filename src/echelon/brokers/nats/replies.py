@@ -99,10 +99,12 @@ class Replies:
         self.prefix = prefix
         self._waiting: dict[bytes, Single | Many] = {}
         self._count = 0
+        self._line_bytes = 0
         self._pattern = re.compile(b"")
 
     def set_subscription(self, number: bytes) -> None:
         """Say which subscription the replies come through."""
+        self._line_bytes = len(number) + len(b"   \r\n\r\n")
         self._pattern = re.compile(
             rb"\r\nHMSG " + re.escape(self.prefix.encode()) + rb"(\d+) " + number + rb" (\d+) (\d+)\r\n"
             rb"NATS/1\.0\r\n((?:[^\r]*+\r\n)*?)" + _SERVER_LINES
@@ -128,9 +130,9 @@ class Replies:
             request.take(Reply(header, payload))
 
     def take_run(self, data: bytes, place: int) -> int:
-        """Take the messages at `place`, but for the last, if all are replies to one batched direct get.
+        """Take the messages at `place`, but for the last, as far as they are replies to one batched direct get.
 
-        What does not add up (other messages among them, or a payload that looks like one) is left alone.
+        What does not add up (another message among them, or a payload that looks like one) ends the run.
         """
         key_start = place + len("HMSG ") + len(self.prefix)
         key_end = data.find(b" ", key_start)
@@ -142,11 +144,26 @@ class Replies:
         if last < 0:
             return place
         fields = self._pattern.split(data[place - len(CRLF) : last])
-        keys, header_sizes, sizes, headers, subjects, sequences, times, payloads = (
-            fields[column :: _GROUPS + 1] for column in range(1, _GROUPS + 2)
-        )
+        columns = [fields[column :: _GROUPS + 1] for column in range(1, _GROUPS + 2)]
+        keys, header_sizes, sizes, *_, payloads = columns
         is_whole = not fields[0] and keys.count(key) == len(keys)
-        if not is_whole or sum(map(len, payloads)) + sum(map(int, header_sizes)) != sum(map(int, sizes)):
+        if is_whole and sum(map(len, payloads)) + sum(map(int, header_sizes)) == sum(map(int, sizes)):
+            request.take_run(*columns[3:])
+            return last + len(CRLF)
+        if fields[0]:
             return place
-        request.take_run(headers, subjects, sequences, times, payloads)
-        return last + len(CRLF)
+        count = _sound(key, keys, header_sizes, sizes, payloads)
+        request.take_run(*(column[:count] for column in columns[3:]))
+        # What stands before each payload: as many bytes as before the first, but for the numbers.
+        lines = count * (key_start - place + len(key) + self._line_bytes)
+        return place + lines + sum(len(n) + len(m) + int(m) for n, m in zip(header_sizes[:count], sizes, strict=False))
+
+
+def _sound(
+    key: bytes, keys: list[bytes], header_sizes: list[bytes], sizes: list[bytes], payloads: list[bytes]
+) -> int:
+    """How many messages, from the first on, belong to the request and are as long as they say."""
+    for count, (own, header_size, size, payload) in enumerate(zip(keys, header_sizes, sizes, payloads, strict=True)):
+        if own != key or len(payload) != int(size) - int(header_size):
+            return count
+    return len(keys)

@@ -12,8 +12,8 @@ from nats.errors import ProtocolError
 
 CRLF: Final = b"\r\n"
 _MAX_LINE: Final = 1 << 20
-# For so many bytes messages are taken one by one where they do not form a run.
-_MIXED_BYTES: Final = 1 << 16
+# Where a run is shorter, the messages up to there are taken one by one: looking for runs costs time too.
+_RUN_BYTES: Final = 1 << 16
 
 # What is called with subject, reply subject, header block and payload of each message.
 Sink = Callable[[bytes, bytes, bytes, bytes], None]
@@ -82,8 +82,8 @@ class Parser:
         while place < len(data):
             if place >= no_run_before and data.startswith(self._run_prefix, place):
                 start, place = place, self._take_run(data, place)
-                if place == start:
-                    no_run_before = place + _MIXED_BYTES
+                if place < start + _RUN_BYTES:
+                    no_run_before = start + _RUN_BYTES
             line_end = data.find(CRLF, place)
             if line_end < 0:
                 if len(data) - place > _MAX_LINE:

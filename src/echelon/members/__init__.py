@@ -1,0 +1,1 @@
+"""Python processes as members of a group."""

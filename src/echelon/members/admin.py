@@ -1,0 +1,204 @@
+"""Administration of a group: what is not a member's own business. Each call is a record, read back before it returns."""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import structs
+
+from echelon.brokers.base import Broker, Log, Reader
+from echelon.errors import GroupExists, GroupNotFound, InvalidConfig, Unreachable
+from echelon.group.config import Config, Stream, check, check_group_name
+from echelon.group.records import (
+    Admitted,
+    AnyRecord,
+    Configure,
+    CutAbort,
+    Delete,
+    Newer,
+    Pause,
+    Reset,
+    Resume,
+    Retire,
+    StepDown,
+    TakeCut,
+    encode,
+)
+from echelon.group.world import Cut, World
+from echelon.members.follower import Follower
+from echelon.model import Bounds, Entry, partition_name
+
+Start = str | int | Mapping[str, int]
+"""Where a new group begins: `earliest`, `latest`, a broker time in milliseconds, or a position for each partition."""
+
+
+async def create_group(broker: Broker, group: str, streams: Sequence[Stream], *, start: Start = "latest", **options: object) -> World:
+    """Make a group over these streams, with options as `Config` has them, and return its world.
+
+    Making one that exists and is equal does nothing. Raises GroupExists if it is another one, InvalidConfig,
+    StreamNotFound, NotPartitionable.
+    """
+    check_group_name(group)
+    prepared = tuple([await broker.prepare(group, stream) for stream in streams])
+    positions = await _starting_positions(broker, group, prepared, start)
+    config = Config(streams=prepared, positions=positions, **options)  # type: ignore[arg-type]  # checked right below
+    check(config)
+    log = await broker.create_log(group, prepared)
+    admin = Admin(log, group)
+    try:
+        await admin.open()
+    except GroupNotFound:
+        made = Configure(group=uuid.uuid4().hex, sender=admin.sender, counter=1, read=0, config=config)
+        await log.append(encode(made), admin=True)
+        await admin.open()
+    found = admin.world.config
+    if found is None or structs.replace(found, positions=config.positions) != config:
+        raise GroupExists(f"there is a group {group} already, and it is configured otherwise")
+    return admin.world
+
+
+async def _starting_positions(broker: Broker, group: str, streams: tuple[Stream, ...], start: Start) -> dict[str, int]:
+    positions: dict[str, int] = {}
+    for stream in streams:
+        reader = await broker.reader(group, stream)
+        bounds = (await reader.info()).bounds
+        for number in range(stream.partitions):
+            name = partition_name(stream.name, number, alone=len(streams) == 1)
+            positions[name] = await _starting_position(reader, number, name, bounds[number], start)
+    return positions
+
+
+async def _starting_position(reader: Reader, number: int, name: str, bounds: Bounds, start: Start) -> int:
+    match start:
+        case "earliest":
+            return bounds.first
+        case "latest":
+            return bounds.end
+        case int():
+            return await reader.position_at(number, start)
+        case Mapping() if name in start:
+            return start[name]
+    raise InvalidConfig(f"partition {name} has no starting position", remedy="Say earliest, latest, a time, or each one")
+
+
+class Admin:
+    """An administrator of one group. Use it as an async context manager."""
+
+    def __init__(self, log: Log, group: str) -> None:
+        self.sender = uuid.uuid4().hex
+        self.group = group
+        self._log = log
+        self._counter = 1
+        self._follower = Follower(log, on_entry=self._heard)
+        self._following: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+
+    @property
+    def world(self) -> World:
+        """The world as read so far."""
+        return self._follower.world
+
+    async def open(self) -> None:
+        """Read the world. Raises GroupNotFound, LogBroken."""
+        await self._follower.open()
+
+    async def __aenter__(self) -> "Admin":
+        await self.open()
+        self._following = asyncio.ensure_future(self._follower.run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+
+    def _heard(self, _entry: Entry, _record: AnyRecord | Newer | None, _counted: bool) -> None:  # noqa: FBT001 - a callback
+        self._news.set()
+
+    async def until(self, holds: Callable[[World], bool], *, seconds: float = 30.0) -> World:
+        """Wait until the world is as asked for. Raises Unreachable if it is not in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not holds(self.world):
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            raise Unreachable(f"the group {self.group} did not come into the state waited for in {seconds:g} s") from None
+        return self.world
+
+    async def _write(self, record: Admitted) -> int:
+        """Append an administrator's record, and wait until it was read back; its sequence."""
+        self._counter += 1
+        stamped = structs.replace(
+            record, group=self.world.identity, sender=self.sender, counter=self._counter, read=self.world.sequence
+        )
+        sequence = await self._log.append(encode(stamped), admin=True)
+        await self.until(lambda world: world.sequence >= sequence)
+        return sequence
+
+    async def configure(self, change: Callable[[Config], Config]) -> None:
+        """Change the configuration; tries again if somebody else changed it meanwhile. Raises InvalidConfig."""
+        while True:
+            config = self.world.config
+            assert config is not None
+            changed = change(config)
+            check(changed)
+            replaces = self.world.configured
+            sequence = await self._write(Configure(group="", sender="", read=0, config=changed, replaces=replaces))
+            if self.world.configured == sequence:
+                return
+            if self.world.configured == replaces:
+                raise InvalidConfig(f"the group {self.group} cannot be changed like that")
+
+    async def set_members(self, members: Sequence[str]) -> None:
+        """Give a listed group these members."""
+        await self.configure(lambda config: structs.replace(config, members=tuple(members)))
+
+    async def step_down(self, member: str) -> None:
+        """Let whoever holds a seat give it up."""
+        seat = self.world.seats.get(member)
+        if seat is None or seat.holder is None:
+            raise InvalidConfig(f"nobody holds the seat of {member} in {self.group}")
+        await self._write(StepDown(group="", sender="", read=0, epoch=seat.epoch))
+
+    async def pause(self, until: int | None = None) -> None:
+        """Pause the group, until a broker time if one is given."""
+        await self._write(Pause(group="", sender="", read=0, until=until))
+
+    async def resume(self) -> None:
+        """End the pause."""
+        await self._write(Resume(group="", sender="", read=0))
+
+    async def cut(self, *, seconds: float = 60.0) -> Cut:
+        """Take a cut, and wait until it is complete. Raises Unreachable if it is aborted or not complete in time."""
+        sequence = await self._write(TakeCut(group="", sender="", read=0))
+        await self.until(lambda world: sequence in world.cuts or world.aborted >= sequence, seconds=seconds)
+        found = self.world.cuts.get(sequence)
+        if found is None:
+            raise Unreachable(f"the cut {sequence} of {self.group} was aborted")
+        return found
+
+    async def abort_cut(self, cut: int) -> None:
+        """Give up a cut that is under way."""
+        await self._write(CutAbort(group="", sender="", read=0, cut=cut))
+
+    async def retire(self, cut: int) -> None:
+        """Forget a cut."""
+        await self._write(Retire(group="", sender="", read=0, cut=cut))
+
+    async def reset(self, positions: Mapping[str, int], *, cut: int | None = None) -> None:
+        """Set the positions of these partitions."""
+        await self._write(Reset(group="", sender="", read=0, positions=dict(positions), cut=cut))
+
+    async def reset_to_cut(self, cut: int) -> None:
+        """Go back to a cut; partitions added since then start at their beginning."""
+        found = self.world.cuts.get(cut)
+        config = self.world.config
+        if found is None or config is None:
+            raise InvalidConfig(f"the group {self.group} has no cut {cut}")
+        parts = {name: part.position for name, part in found.parts.items()}
+        await self.reset({**config.positions, **parts}, cut=cut)
+
+    async def delete(self) -> None:
+        """End the group: everyone stops. Its log is the broker's to remove, afterwards."""
+        await self._write(Delete(group="", sender="", read=0))

@@ -1,0 +1,28 @@
+"""What a member tells its application, besides messages."""
+
+from msgspec import Struct
+
+from echelon.group.advisories import Advisory
+
+
+class PartitionStarted(Struct, frozen=True):
+    """This member begins to process a partition, from `position` on, under `epoch`."""
+
+    partition: str
+    epoch: int
+    position: int
+
+
+class PartitionEnded(Struct, frozen=True):
+    """This member has ended with a partition; caches for it can be purged."""
+
+    partition: str
+    epoch: int
+
+
+class Fenced(Struct, frozen=True):
+    """This member cannot see its own records and has stopped processing until it can."""
+
+
+Event = PartitionStarted | PartitionEnded | Fenced | Advisory
+"""Besides what concerns this member alone, it gets all advisories of the group."""

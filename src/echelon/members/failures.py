@@ -1,0 +1,45 @@
+"""What becomes of a message whose handler failed: retried with back-off, and then what the group chose."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from echelon.group.config import Config
+from echelon.members.counters import Counters
+from echelon.members.lanes import Verdict
+from echelon.model import Message
+
+logger = logging.getLogger(__name__)
+
+
+class Failures:
+    """Decides for the messages of one partition. `failure` is set once the partition has to stop.
+
+    `bury` writes a dead letter and returns when it is stored.
+    """
+
+    def __init__(self, config: Config, counters: Counters, bury: Callable[[Message, Exception, int], Awaitable[None]]) -> None:
+        self.failure: Exception | None = None
+        self._config = config
+        self._counters = counters
+        self._bury = bury
+
+    async def settle(self, message: Message, error: Exception, attempts: int) -> Verdict:
+        """Wait as long as the message's key should, and say what becomes of the message."""
+        config = self._config
+        where = f"message {message.sequence} of partition {message.partition}"
+        if config.delivery == "at_most_once":
+            logger.warning("%s failed, and is not tried again: %r", where, error)
+            return "done"
+        if attempts <= config.retries:
+            least, most = config.backoff
+            self._counters.retries += 1
+            logger.warning("%s failed, attempt %d: %r", where, attempts, error)
+            await asyncio.sleep(min(most, least * 2 ** (attempts - 1)))
+            return "retry"
+        if config.on_failure == "dead_letter":
+            await self._bury(message, error, attempts)
+            self._counters.dead_letters += 1
+            return "done"
+        self.failure = error
+        return "stop"

@@ -1,0 +1,119 @@
+"""Keeps a world up to date with a group's log, and makes sure that the log stays the one that was read."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+
+from echelon.brokers.base import Log
+from echelon.errors import GroupNotFound, LogBroken, Unreachable
+from echelon.group.fold import apply
+from echelon.group.newcomer import world_of
+from echelon.group.records import AnyRecord, Newer, decode
+from echelon.group.world import World
+from echelon.model import Entry
+
+logger = logging.getLogger(__name__)
+
+_PIECE = 2048
+
+
+class _Void(Exception):
+    """The log is not the one that was read."""
+
+
+class Follower:
+    """Follows a group's log. `world` is always the world as of the last entry that was applied.
+
+    `on_entry` is called after each entry, with whether it counted; `on_void` when the log turned out to be another
+    one than was read (trimmed behind a sleeper, or its tail lost) and the world is a new one.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        on_entry: Callable[[Entry, AnyRecord | Newer | None, bool], None] = lambda *_: None,
+        on_void: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.world = World()
+        self.unreadable = 0
+        self._log = log
+        self._on_entry = on_entry
+        self._on_void = on_void
+        self._last: Entry | None = None
+
+    @property
+    def last(self) -> Entry:
+        """The last entry that was applied; there is one once `open` has returned."""
+        assert self._last is not None
+        return self._last
+
+    async def open(self) -> None:
+        """Read the world as it is now. Raises GroupNotFound, LogBroken, UnknownVersion, Unreachable."""
+        bounds = await self._log.bounds()
+        if bounds.first == bounds.end:
+            raise GroupNotFound("the log of the group is empty: the group was not made yet")
+        entries: list[Entry] = []
+        start, piece = bounds.end, _PIECE
+        while start > bounds.first:
+            start, end = max(bounds.first, start - piece), start
+            entries = [*await self._log.read(start, end), *entries]
+            piece *= 2
+            world = world_of(entries, from_start=start == bounds.first)
+            if world is not None:
+                self.world = world
+                self._last = entries[-1]
+                return
+        raise LogBroken(
+            "the log of the group is not whole: it holds neither its first record nor a snapshot that fits",
+            remedy="Delete the group and make it anew, from the positions that are known to be processed",
+        )
+
+    async def run(self) -> None:
+        """Follow the log until cancelled. Raises what `open` raises, if the log has to be read anew."""
+        while True:
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._read())
+                    tasks.create_task(self._check_ground())
+            except* _Void:
+                logger.warning("the group's log is not the one that was read; reading it anew")
+            await self._reopen()
+
+    async def _reopen(self) -> None:
+        while True:
+            try:
+                await self.open()
+            except Unreachable as error:
+                logger.warning("the group's log cannot be read: %s", error)
+                await asyncio.sleep(self.world.interval / 4000)
+            else:
+                self._on_void()
+                return
+
+    async def _read(self) -> None:
+        async with aclosing(self._log.follow(self.last.sequence + 1)) as feed:
+            async for entries in feed:
+                for entry in entries:
+                    self._take(entry)
+
+    def _take(self, entry: Entry) -> None:
+        record = decode(entry.data)
+        if record is None:
+            self.unreadable += 1
+        counted = apply(self.world, entry, record)
+        self._last = entry
+        self._on_entry(entry, record, counted)
+
+    async def _check_ground(self) -> None:
+        """Ask again, every interval, for the last entry that was applied: the ground that this world stands on."""
+        while True:
+            await asyncio.sleep(max(0.1, self.world.interval / 1000))
+            last = self.last
+            try:
+                found = await self._log.read(last.sequence, last.sequence + 1)
+            except Unreachable:
+                continue
+            if found != [last]:
+                raise _Void

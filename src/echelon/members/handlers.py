@@ -1,0 +1,47 @@
+"""What a user's handler looks like, and how it is called: a plain function or a coroutine function."""
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec import Struct
+
+from echelon.errors import InvalidConfig
+
+Handler = Callable[..., object]
+"""A handler takes a message and, if it has a second parameter, the epoch. It may be a coroutine function."""
+
+
+class Call(Struct, frozen=True):
+    """How to call a handler. `waits`: it is a coroutine function; `epoch`: it wants the epoch as second argument."""
+
+    handler: Callable[..., Any]
+    waits: bool
+    epoch: bool
+
+    def plain(self, epoch: int) -> Callable[[Any], object]:
+        """The handler of one argument, for a handler that does not wait."""
+        handler = self.handler
+        return (lambda what: handler(what, epoch)) if self.epoch else handler
+
+    def waiting(self, epoch: int) -> Callable[[Any], Awaitable[object]]:
+        """The handler of one argument, for a coroutine function."""
+        handler = self.handler
+        return (lambda what: handler(what, epoch)) if self.epoch else handler
+
+
+def understand(handler: Handler) -> Call:
+    """How to call this handler. Raises InvalidConfig if it cannot be called with a message."""
+    try:
+        parameters = inspect.signature(handler).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise InvalidConfig(f"the handler {handler!r} cannot be called", remedy="Give a function of a message") from error
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = [p for p in positional if p.default is p.empty]
+    if not positional or len(required) > 2:
+        raise InvalidConfig(
+            f"the handler {getattr(handler, '__name__', handler)!r} takes {len(required)} arguments",
+            remedy="It takes a message, and if it wants to the epoch as second argument",
+        )
+    waits = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
+    return Call(handler, waits, len(required) == 2)

@@ -1,0 +1,220 @@
+"""Order by key inside a partition, with concurrency across keys.
+
+Messages of one key are handled one after the other; keys share a few lanes, which run at the same time. The
+position is the contiguous low watermark: everything before it is done. A key whose message failed waits apart,
+with all that follows of it, while its lane goes on with other keys.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
+from typing import Final, Literal
+
+from echelon.members.clock import now
+from echelon.members.handlers import Call
+from echelon.model import Message
+
+_SLICE: Final = 0.01
+"""Seconds of handling after which a lane lets others in, and looks whether it should stop."""
+
+Verdict = Literal["retry", "done", "stop"]
+Settle = Callable[[Message, Exception, int], Awaitable[Verdict]]
+"""Called with a message that failed, why, and how often. Waits as long as the key should, then says what becomes of
+the message: `retry` it, count it as `done`, or `stop` here, so that the position does not pass it."""
+
+
+class Lanes:
+    """The handling of one partition under one epoch. Everything but plain handlers runs in the event loop's thread.
+
+    `settle` decides what becomes of a message that failed. `deadline` is when this instance is fenced: no handler
+    begins after it. `on_idle` is called when nothing runs any more.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        epoch: int,
+        position: int,
+        *,
+        width: int,
+        pool: Executor,
+        settle: Settle,
+        deadline: Callable[[], int],
+        on_idle: Callable[[], None],
+    ) -> None:
+        self._call = call
+        self._epoch = epoch
+        self._width = width
+        self._pool = pool
+        self._settle = settle
+        self._deadline = deadline
+        self._on_idle = on_idle
+        self._next = position
+        self._pending: dict[int, None] = {}
+        self._lanes: list[deque[Message]] = [deque() for _ in range(width)]
+        self._aside: dict[bytes | None, deque[Message]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running: set[int] = set()
+        self._room = asyncio.Event()
+        self._per_message = _SLICE
+        self._stopped = False
+        self.handled = 0
+
+    @property
+    def position(self) -> int:
+        """Everything before it is done."""
+        return next(iter(self._pending), self._next)
+
+    @property
+    def end(self) -> int:
+        """One past the newest message that was put."""
+        return self._next
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages were put and are not done."""
+        return len(self._pending)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything runs."""
+        return bool(self._tasks)
+
+    async def put(self, messages: Sequence[Message], *, window: int) -> None:
+        """Take messages, in order; waits while more than `window` are in flight."""
+        while self._pending and len(self._pending) + len(messages) > window and not self._stopped:
+            self._room.clear()
+            await self._room.wait()
+        if self._stopped:
+            return
+        self._pending.update(dict.fromkeys([message.sequence for message in messages]))
+        self._next = messages[-1].sequence + 1
+        if not self._tasks and not self._call.waits and self._per_message * len(messages) < 2 * _SLICE:
+            # Handlers this fast gain nothing from running side by side; one lane saves dealing them out.
+            self._lanes[0].extend(messages)
+            self._run(0)
+            return
+        lanes, width = self._lanes, self._width
+        for message in messages:
+            lanes[hash(message.key) % width].append(message)
+        for index in range(width):
+            self._run(index)
+
+    def stop(self, *, cancel: bool) -> None:
+        """Begin no more messages. `cancel`: cancel coroutines that are under way; plain handlers end by themselves."""
+        self._stopped = True
+        self._room.set()
+        if cancel:
+            for task in self._tasks:
+                task.cancel()
+
+    def _run(self, index: int) -> None:
+        if index not in self._running and self._lanes[index] and not self._stopped:
+            self._running.add(index)
+            self._spawn(self._work(index))
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not self._tasks:
+            self._on_idle()
+        if not task.cancelled():
+            task.result()
+
+    async def _work(self, index: int) -> None:
+        lane = self._lanes[index]
+        try:
+            while lane and not self._stopped and now() < self._deadline():
+                await self._work_slice(lane)
+        finally:
+            self._running.discard(index)
+
+    async def _work_slice(self, lane: deque[Message]) -> None:
+        """Handle as many messages of a lane as fit into a slice of time."""
+        size = max(1, min(len(lane), int(_SLICE / max(self._per_message, 1e-7))))
+        messages = [message for message in (lane.popleft() for _ in range(size)) if not self._set_aside(message)]
+        if not messages:
+            return
+        began = now()
+        done, failure = await self._handle(messages)
+        if done:
+            self._per_message += ((now() - began) / 1000 / done - self._per_message) / 4
+        self._finish(messages[:done])
+        rest = messages[done:]
+        if failure is not None:
+            failed = rest.pop(0)
+            self._aside[failed.key] = deque()
+            self._spawn(self._retry(failed, failure))
+        lane.extendleft(reversed(rest))
+
+    async def _handle(self, messages: list[Message]) -> tuple[int, Exception | None]:
+        """Handle messages in order; how many went well, and the failure that ended it."""
+        if not self._call.waits:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._pool, self._handle_plainly, messages)
+        handler = self._call.waiting(self._epoch)
+        for index, message in enumerate(messages):
+            if self._stopped or now() >= self._deadline():
+                return index, None
+            try:
+                await handler(message)
+            except Exception as error:  # whatever a user's handler raises is its failure, not ours
+                return index, error
+        return len(messages), None
+
+    def _handle_plainly(self, messages: list[Message]) -> tuple[int, Exception | None]:
+        handler = self._call.plain(self._epoch)
+        index = 0
+        try:
+            for message in messages:
+                if self._stopped or now() >= self._deadline():
+                    break
+                handler(message)
+                index += 1
+        except Exception as error:  # as above
+            return index, error
+        return index, None
+
+    def _finish(self, messages: Sequence[Message]) -> None:
+        pending = self._pending
+        for message in messages:
+            del pending[message.sequence]
+        self.handled += len(messages)
+        self._room.set()
+
+    def _set_aside(self, message: Message) -> bool:
+        """Let a message wait behind an earlier one of its key that failed."""
+        waiting = self._aside.get(message.key) if self._aside else None
+        if waiting is None:
+            return False
+        waiting.append(message)
+        return True
+
+    async def _retry(self, message: Message, failure: Exception) -> None:
+        """Handle a message that failed, and then what came after it of its key, apart from the lane."""
+        waiting = self._aside[message.key]
+        problem: Exception | None = failure
+        attempts = 1
+        while not self._stopped:
+            if problem is not None:
+                verdict = await self._settle(message, problem, attempts)
+                if verdict == "stop":
+                    return
+                if verdict == "retry":
+                    done, problem = await self._handle([message])
+                    attempts += 1
+                    if not done:
+                        continue
+            self._finish([message])
+            if not waiting:
+                del self._aside[message.key]
+                return
+            message, attempts = waiting.popleft(), 1
+            done, problem = await self._handle([message])
+            if not done and problem is None:
+                return
