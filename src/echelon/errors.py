@@ -9,6 +9,7 @@ EchelonError
 │   ├── GroupDeleted         the group was deleted while it was in use
 │   ├── UnknownVersion       the group speaks a newer protocol than this program
 │   └── LogBroken            the group's log is not whole, or not the one that was read before
+├── NotReversible            a sink cannot take back what a reset would have it take back
 └── BrokerError
     ├── Unreachable          nobody answers, or not in time; trying again may help
     ├── Denied               credentials or permissions do not suffice
@@ -64,6 +65,10 @@ class UnknownVersion(GroupError):
 
 class LogBroken(GroupError):
     """The group's log is not whole, or not the one that was read before."""
+
+
+class NotReversible(EchelonError):
+    """A sink cannot take back what a reset would have it take back; nothing was changed."""
 
 
 class BrokerError(EchelonError):

@@ -4,7 +4,7 @@ Broker times are given in intervals of the group; an interval is 1000 ms. Record
 wire, as JSON. Nothing happens that a test does not ask for.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -13,8 +13,8 @@ from echelon.group.actions import Action, Close, Drain, GoOn, Halt, Send, Start
 from echelon.group.config import Config, Stream
 from echelon.group.decide import decide
 from echelon.group.fold import apply
-from echelon.group.own import Own, Run
-from echelon.group.records import Backlog, Profile, Progress, Record, RecordT, decode, encode
+from echelon.group.own import Own, RecordT, Run
+from echelon.group.records import Backlog, Profile, Progress, Record, decode, encode
 from echelon.group.world import Partition, World
 from echelon.model import Entry
 
@@ -24,12 +24,12 @@ EPOCH: Final = 1_700_000_000_000
 GARBAGE: Final = b"\xff not a record"
 
 
-def make(partitions: int = 2, members: Iterable[str] | None = ("m1", "m2"), **options: object) -> Config:
+def make(partitions: int = 2, /, members: object = ("m1", "m2"), **options: object) -> Config:
     """A configuration of a group over one stream, all positions 0; `members=None` makes it auto."""
     fields: dict[str, object] = {
         "streams": [Stream("data", partitions)],
         "positions": {str(number): 0 for number in range(partitions)},
-        "members": list(members) if members is not None else None,
+        "members": members,
         "interval": INTERVAL / 1000,
     }
     return msgspec.convert(msgspec.to_builtins(fields | options), Config)

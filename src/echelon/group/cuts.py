@@ -96,6 +96,7 @@ def reset(world: World, record: Reset) -> bool:
         partition.position = partition.done = position
         partition.parked = saved.parked if saved is not None else {}
         partition.epoch = partition.reset = world.sequence
+        partition.keep = record.keep
         partition.reported = partition.unsure = False
         world.reset = world.sequence
     return True

@@ -81,6 +81,8 @@ class Partition(Struct):
     """The last owner ended without a release: an exactly-once sink may be ahead of the position."""
     reset: int = 0
     """Sequence of the last reset that named it."""
+    keep: bool = False
+    """That reset lets a sink keep what lies past the new position."""
     waits: dict[str, int] = field(default_factory=dict)
     """Former owners that did not release, each with the sequence of its last record before the loss."""
     former: tuple[str, str] | None = None

@@ -1,8 +1,9 @@
-"""Administration of a group: what is not a member's own business. Each call is a record, read back before it returns."""
+"""Administration of a group. Each call is a record, which is read back before the call returns."""
 
 import asyncio
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from typing import Self
 
 from msgspec import structs
 
@@ -32,7 +33,9 @@ Start = str | int | Mapping[str, int]
 """Where a new group begins: `earliest`, `latest`, a broker time in milliseconds, or a position for each partition."""
 
 
-async def create_group(broker: Broker, group: str, streams: Sequence[Stream], *, start: Start = "latest", **options: object) -> World:
+async def create_group(
+    broker: Broker, group: str, streams: Sequence[Stream], *, start: Start = "latest", **options: object
+) -> World:
     """Make a group over these streams, with options as `Config` has them, and return its world.
 
     Making one that exists and is equal does nothing. Raises GroupExists if it is another one, InvalidConfig,
@@ -78,7 +81,9 @@ async def _starting_position(reader: Reader, number: int, name: str, bounds: Bou
             return await reader.position_at(number, start)
         case Mapping() if name in start:
             return start[name]
-    raise InvalidConfig(f"partition {name} has no starting position", remedy="Say earliest, latest, a time, or each one")
+    raise InvalidConfig(
+        f"partition {name} has no starting position", remedy="Say earliest, latest, a time, or each one"
+    )
 
 
 class Admin:
@@ -102,7 +107,7 @@ class Admin:
         """Read the world. Raises GroupNotFound, LogBroken."""
         await self._follower.open()
 
-    async def __aenter__(self) -> "Admin":
+    async def __aenter__(self) -> Self:
         await self.open()
         self._following = asyncio.ensure_future(self._follower.run())
         return self
@@ -123,7 +128,9 @@ class Admin:
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            raise Unreachable(f"the group {self.group} did not come into the state waited for in {seconds:g} s") from None
+            raise Unreachable(
+                f"the group {self.group} did not come into the state waited for in {seconds:g} s"
+            ) from None
         return self.world
 
     async def _write(self, record: Admitted) -> int:

@@ -6,7 +6,7 @@ from echelon.group.advisories import Advisory
 
 
 class PartitionStarted(Struct, frozen=True):
-    """This member begins to process a partition, from `position` on, under `epoch`."""
+    """The member begins to process a partition, from `position` on, under `epoch`."""
 
     partition: str
     epoch: int
@@ -14,14 +14,14 @@ class PartitionStarted(Struct, frozen=True):
 
 
 class PartitionEnded(Struct, frozen=True):
-    """This member has ended with a partition; caches for it can be purged."""
+    """The member has ended with a partition; caches for it can be purged."""
 
     partition: str
     epoch: int
 
 
 class Fenced(Struct, frozen=True):
-    """This member cannot see its own records and has stopped processing until it can."""
+    """The member cannot see its own records and has stopped processing until it can."""
 
 
 Event = PartitionStarted | PartitionEnded | Fenced | Advisory

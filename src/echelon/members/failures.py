@@ -18,8 +18,12 @@ class Failures:
     `bury` writes a dead letter and returns when it is stored.
     """
 
-    def __init__(self, config: Config, counters: Counters, bury: Callable[[Message, Exception, int], Awaitable[None]]) -> None:
+    def __init__(
+        self, config: Config, counters: Counters, bury: Callable[[Message, Exception, int], Awaitable[None]]
+    ) -> None:
         self.failure: Exception | None = None
+        self.final = config.delivery == "at_most_once"
+        """Nothing is tried again."""
         self._config = config
         self._counters = counters
         self._bury = bury
@@ -28,7 +32,7 @@ class Failures:
         """Wait as long as the message's key should, and say what becomes of the message."""
         config = self._config
         where = f"message {message.sequence} of partition {message.partition}"
-        if config.delivery == "at_most_once":
+        if self.final:
             logger.warning("%s failed, and is not tried again: %r", where, error)
             return "done"
         if attempts <= config.retries:

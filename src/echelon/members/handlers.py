@@ -35,7 +35,9 @@ def understand(handler: Handler) -> Call:
     try:
         parameters = inspect.signature(handler).parameters.values()
     except (TypeError, ValueError) as error:
-        raise InvalidConfig(f"the handler {handler!r} cannot be called", remedy="Give a function of a message") from error
+        raise InvalidConfig(
+            f"the handler {handler!r} cannot be called", remedy="Give a function of a message"
+        ) from error
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = [p for p in positional if p.default is p.empty]
     if not positional or len(required) > 2:

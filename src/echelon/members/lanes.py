@@ -163,7 +163,7 @@ class Lanes:
                 return index, None
             try:
                 await handler(message)
-            except Exception as error:  # whatever a user's handler raises is its failure, not ours
+            except Exception as error:  # noqa: BLE001 - whatever a user's handler raises is its failure, not ours
                 return index, error
         return len(messages), None
 
@@ -176,7 +176,7 @@ class Lanes:
                     break
                 handler(message)
                 index += 1
-        except Exception as error:  # as above
+        except Exception as error:  # noqa: BLE001 - as above
             return index, error
         return index, None
 

@@ -7,10 +7,10 @@ from echelon.group.records import Machine
 
 
 def this_machine() -> Machine | None:
-    """This process as `join` tells it; None where the system does not say."""
+    """The process as `join` tells it; None where the system does not say."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        namespace = os.readlink("/proc/self/ns/pid")
+        namespace = str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return None
     started = _started(os.getpid())

@@ -6,12 +6,12 @@ import logging
 import os
 import signal
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from echelon.brokers.base import Broker, Log, Reader
 from echelon.errors import BrokerError, EchelonError, GroupDeleted, LogBroken
@@ -21,6 +21,7 @@ from echelon.group.decide import decide
 from echelon.group.own import Own, Run
 from echelon.group.records import AnyRecord, Newer, Profile, Record, encode
 from echelon.group.world import World
+from echelon.members.batches import Batches
 from echelon.members.clock import now
 from echelon.members.counters import Counters
 from echelon.members.events import Event, Fenced, PartitionEnded, PartitionStarted
@@ -30,7 +31,9 @@ from echelon.members.handlers import Handler, understand
 from echelon.members.lanes import Lanes
 from echelon.members.machine import this_machine
 from echelon.members.neighbours import Neighbours
-from echelon.members.worker import Worker
+from echelon.members.sinks.base import Sink
+from echelon.members.transactions import Transactor
+from echelon.members.worker import Processing, Worker
 from echelon.model import Entry, Message
 
 logger = logging.getLogger(__name__)
@@ -39,11 +42,19 @@ _MOST_ROUNDS: Final = 8
 """How often decisions may follow from each other before the event loop gets its turn."""
 
 
-class Settings(Struct, frozen=True):
-    """How an instance works: `lanes` side by side, and at most `buffer` messages in memory."""
+class Options(Struct, frozen=True):
+    """How an instance works.
+
+    `lanes` of a partition run side by side; at most `buffer` messages of a partition are in memory beside what the
+    broker's client holds. With `batch` the handler takes a list of up to `batch_size` messages of one partition.
+    `sink` makes it exactly once: the handler's second argument is then what the transaction writes to.
+    """
 
     lanes: int = 16
     buffer: int = 5000
+    batch: bool = False
+    batch_size: int = 1000
+    sink: Sink | None = None
 
 
 class Member:
@@ -51,6 +62,8 @@ class Member:
 
     The handler is called for every message of the partitions that the seat has, in order by key. `on_event` is
     called, in the event loop, when partitions come and go and for every advisory of the group; it must not block.
+    `neighbours`: tell others where this process runs, so that those on the same machine see at once when it is gone,
+    and look out for them.
     """
 
     def __init__(
@@ -60,16 +73,18 @@ class Member:
         handler: Handler,
         profile: Profile,
         *,
-        settings: Settings = Settings(),
+        options: Options | None = None,
         on_event: Callable[[Event], None] = lambda _: None,
+        neighbours: bool = True,
     ) -> None:
         self.counters = Counters()
         self.group = group
         self._broker = broker
         self._call = understand(handler)
-        self._settings = settings
+        self._options = options or Options()
         self._on_event = on_event
-        self._own = Own(uuid.uuid4().hex, profile, began=now())
+        self._machine = this_machine() if neighbours else None
+        self._own = Own(uuid.uuid4().hex, structs.replace(profile, machine=self._machine), began=now())
         self._workers: dict[str, Worker] = {}
         self._readers: dict[str, Reader] = {}
         self._announced: dict[str, tuple[int, asyncio.Future[None]]] = {}
@@ -94,8 +109,8 @@ class Member:
         UnknownVersion, Denied; and what a handler raised, if the group stops at failures.
         """
         with contextlib.ExitStack() as stack:
-            self._pool = stack.enter_context(ThreadPoolExecutor(self._settings.lanes, "echelon-lane"))
-            neighbours = Neighbours(this_machine(), self._note_gone)
+            self._pool = stack.enter_context(ThreadPoolExecutor(self._options.lanes, "echelon-lane"))
+            neighbours = Neighbours(self._machine, self._note_gone)
             stack.callback(neighbours.close)
             if signals:
                 for number in (signal.SIGTERM, signal.SIGINT):
@@ -183,6 +198,7 @@ class Member:
         self._neighbours.look(self.world, self._own.id)
         for worker in self._workers.values():
             worker.update()
+            self.counters.messages += worker.count()
             if worker.failure is not None:
                 raise worker.failure
         was_fenced = self._own.fenced(self.world.interval, now())
@@ -210,7 +226,7 @@ class Member:
                 self._workers[name].stop(cancel=cancel)
             case GoOn(partition=name):
                 self._own.turn(name, "running", now())
-                self._workers[name].start()
+                self._workers[name].start(idle=False)
             case Close(partition=name):
                 run = self._own.runs.pop(name)
                 if self._workers.pop(name, None) is not None:
@@ -242,34 +258,51 @@ class Member:
             self._readers[stream.name] = await self._broker.reader(self.group, stream)
         partition = self.world.partitions[name]
         run = self._own.start(partition, now(), idle=idle)
-        at_most_once = config.delivery == "at_most_once"
         failures = Failures(config, self.counters, self._bury)
+        transactor = None
+        if self._options.sink is not None:
+            transactor = Transactor(self._options.sink, self.group, self.world, partition, self._call, self._pool)
         worker = Worker(
             self._readers[stream.name],
             number,
             run,
             failures,
-            make_lanes=lambda wake: self._lanes(run, failures, wake),
-            announce=partial(self._announce, name) if at_most_once else None,
-            window=self._settings.buffer // max(1, len(self._workers) + 1),
+            process=lambda position, idled: self._processing(run, failures, transactor, position, idled),
+            announce=partial(self._announce, name) if config.delivery == "at_most_once" else None,
+            transactor=transactor,
+            window=self._options.buffer,
             wake=self._woken.set,
         )
         self._workers[name] = worker
         self._on_event(PartitionStarted(name, run.epoch, run.position))
-        if not idle:
-            worker.start()
+        worker.start(idle=idle)
 
-    def _lanes(self, run: Run, failures: Failures, wake: Callable[[], None]) -> Lanes:
+    def _processing(
+        self, run: Run, failures: Failures, transactor: Transactor | None, position: int, idled: Callable[[], None]
+    ) -> Processing:
+        """What processes a partition's messages: lanes for single messages, runs for batches and transactions."""
+        options = self._options
+        process = transactor.process if transactor is not None else partial(self._handle_batch, run.epoch)
+        if options.batch or transactor is not None:
+            return Batches(
+                process, position, size=options.batch_size, failures=failures, deadline=self._deadline, on_idle=idled
+            )
         return Lanes(
             self._call,
             run.epoch,
-            run.position,
-            width=self._settings.lanes,
+            position,
+            width=options.lanes,
             pool=self._pool,
             settle=failures.settle,
             deadline=self._deadline,
-            on_idle=wake,
+            on_idle=idled,
         )
+
+    async def _handle_batch(self, epoch: int, messages: Sequence[Message]) -> None:
+        if self._call.waits:
+            await self._call.waiting(epoch)(messages)
+        else:
+            await asyncio.get_running_loop().run_in_executor(self._pool, self._call.plain(epoch), messages)
 
     def _deadline(self) -> int:
         """When this instance is fenced, by its own clock."""

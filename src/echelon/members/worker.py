@@ -1,23 +1,61 @@
-"""One partition at work: reads its messages, hands them to the lanes, and knows how far it is."""
+"""One partition at work: reads its messages, has them processed, and knows how far it is."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
+from typing import Protocol
 
 from echelon.brokers.base import Reader
 from echelon.errors import EchelonError
 from echelon.group.own import Run
 from echelon.members.failures import Failures
-from echelon.members.lanes import Lanes
+from echelon.members.transactions import Refused, Transactor
 from echelon.model import Message
+
+
+class Processing(Protocol):
+    """What processes a partition's messages: `Lanes` or `Batches`."""
+
+    @property
+    def position(self) -> int:
+        """Everything before it is done."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """One past the newest message that was put."""
+        ...
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages were put and are not done."""
+        ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything runs."""
+        ...
+
+    @property
+    def handled(self) -> int:
+        """How many messages were handled."""
+        ...
+
+    async def put(self, messages: Sequence[Message], *, window: int) -> None:
+        """Take messages, in order; waits while more than `window` are in flight."""
+        ...
+
+    def stop(self, *, cancel: bool) -> None:
+        """Begin nothing more; `cancel` what is under way."""
+        ...
 
 
 class Worker:
     """Processes one partition for one run. All methods are called in the event loop's thread and do not block.
 
-    `make_lanes` makes lanes from where the run stands; they call its argument when nothing runs any more.
-    `announce` (at most once) waits until the group knows that everything before a position is about to be
-    processed. `wake` is called when there is something to decide.
+    `process` makes what processes messages from a position on; it calls its second argument when nothing runs any
+    more. `announce` (at most once) waits until the group knows that everything before a position is about to be
+    processed. `transactor` (exactly once) is opened first. `wake` is called when there is something to decide.
     """
 
     def __init__(
@@ -27,20 +65,24 @@ class Worker:
         run: Run,
         failures: Failures,
         *,
-        make_lanes: Callable[[Callable[[], None]], Lanes],
+        process: Callable[[int, Callable[[], None]], Processing],
         announce: Callable[[Run, int], Awaitable[None]] | None,
+        transactor: Transactor | None,
         window: int,
         wake: Callable[[], None],
     ) -> None:
         self.run = run
+        self.handled = 0
+        """Messages handled before it was last started."""
         self._reader = reader
         self._number = number
         self._failures = failures
-        self._make_lanes = make_lanes
+        self._process = process
         self._announce = announce
+        self._transactor = transactor
         self._window = window
         self._wake = wake
-        self._lanes: Lanes | None = None
+        self._processing: Processing | None = None
         self._reading: asyncio.Task[None] | None = None
         self._unreadable: EchelonError | None = None
 
@@ -49,50 +91,60 @@ class Worker:
         """Why the partition cannot go on: it cannot be read, or a message failed for good."""
         return self._unreadable or self._failures.failure
 
-    @property
-    def handled(self) -> int:
-        """Messages handled since the run was last started."""
-        return self._lanes.handled if self._lanes is not None else 0
-
-    def start(self) -> None:
-        """Take messages from where the run stands. What ran before has ended."""
-        self._lanes = self._make_lanes(self._ended)
-        self._reading = asyncio.ensure_future(self._read(self._lanes))
+    def start(self, *, idle: bool) -> None:
+        """Take messages from where the run, or its sink, stands. `idle`: only find out where that is."""
+        self._processing = None
+        self._reading = asyncio.ensure_future(self._read(idle=idle))
         self._reading.add_done_callback(lambda _: self._ended())
+        self.update()
 
     def stop(self, *, cancel: bool) -> None:
         """Take no more messages. `cancel`: cancel what was begun; else let it end."""
         if self._reading is not None:
             self._reading.cancel()
-        if self._lanes is not None:
-            self._lanes.stop(cancel=cancel)
+        if self._processing is not None:
+            self._processing.stop(cancel=cancel)
         self.update()
 
     def update(self) -> None:
         """Bring the run up to date with what was handled."""
-        lanes, run = self._lanes, self.run
-        if lanes is None:
-            return
+        run, processing = self.run, self._processing
         reading = self._reading is not None and not self._reading.done()
-        run.busy = lanes.busy or (reading and run.state != "running")
-        run.in_flight = lanes.in_flight
+        run.refused = self._transactor is not None and self._transactor.refused
+        run.busy = (processing is not None and processing.busy) or (reading and run.state != "running")
+        if processing is None:
+            return
+        run.in_flight = processing.in_flight
         # At most once: what was announced is never processed again, however it ended.
-        ended = self._announce is not None and run.state != "running" and not run.busy
-        run.position = max(run.position, lanes.end if ended else lanes.position)
+        over = self._announce is not None and run.state != "running" and not run.busy
+        run.position = max(run.position, processing.end if over else processing.position)
+
+    def count(self) -> int:
+        """Messages handled since this was last asked."""
+        total = self._processing.handled if self._processing is not None else 0
+        fresh, self.handled = total - self.handled, total
+        return fresh
 
     def _ended(self) -> None:
         self.update()
         self._wake()
 
-    async def _read(self, lanes: Lanes) -> None:
+    async def _read(self, *, idle: bool) -> None:
+        run = self.run
         try:
-            async with aclosing(self._reader.tail(self._number, self.run.position)) as tail:
+            if self._transactor is not None:
+                await self._transactor.open()
+                run.position = self._transactor.position
+            if idle:
+                return
+            self.handled = 0
+            self._processing = self._process(run.position, self._ended)
+            async with aclosing(self._reader.tail(self._number, run.position)) as tail:
                 async for messages in tail:
-                    await self._hand_over(lanes, messages)
+                    if self._announce is not None:
+                        await self._announce(run, messages[-1].sequence + 1)
+                    await self._processing.put(messages, window=self._window)
+        except Refused:
+            self.update()
         except EchelonError as error:
             self._unreadable = error
-
-    async def _hand_over(self, lanes: Lanes, messages: list[Message]) -> None:
-        if self._announce is not None:
-            await self._announce(self.run, messages[-1].sequence + 1)
-        await lanes.put(messages, window=self._window)

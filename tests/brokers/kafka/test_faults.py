@@ -82,41 +82,38 @@ def test_what_was_acknowledged_survives_kills_of_the_server_in_order_and_once(ka
         group = name("group")
         async with KafkaBroker(server.url) as one, KafkaBroker(server.url) as two:
             log = await one.create_log(group)
-            stop = asyncio.Event()
-            appending = [asyncio.create_task(append_until(stop, await broker.log(group))) for broker in (one, two)]
+            acknowledged: list[dict[int, bytes]] = [{}, {}]
             async with closing(log.follow(0)) as entries:
-                for _ in range(2):
-                    await asyncio.sleep(1)
-                    await asyncio.to_thread(server.kill)
-                    await asyncio.to_thread(server.start)
-                await asyncio.sleep(1)
-                stop.set()
-                acknowledged = await asyncio.gather(*appending)
-                last = await append_again(log, b"last")
                 got: list[Entry] = []
-                while not got or got[-1].sequence < last:
+                async with asyncio.TaskGroup() as tasks:
+                    for records, broker in zip(acknowledged, (one, two), strict=True):
+                        tasks.create_task(append_many(300, await broker.log(group), records))
+                    for count in (100, 200):
+                        while min(map(len, acknowledged)) < count:
+                            got += await take(entries, 1)
+                        await asyncio.to_thread(server.kill)
+                        await asyncio.to_thread(server.start)
+                last = await append_again(log, b"last")
+                while got[-1].sequence < last:
                     got += await take(entries, 1)
             assert got == await log.read(0, last + 1)
         by_sequence = {entry.sequence: entry.data for entry in got}
         assert list(by_sequence) == sorted(by_sequence)
         for records in acknowledged:
-            assert len(records) > 10
             assert list(records) == sorted(records)
             assert {sequence: by_sequence.get(sequence) for sequence in records} == records
 
     asyncio.run(scenario())
 
 
-async def append_until(stop: asyncio.Event, log: Log) -> dict[int, bytes]:
-    """Append until told to stop; what was acknowledged, by sequence."""
-    acknowledged = {}
-    while not stop.is_set():
+async def append_many(count: int, log: Log, acknowledged: dict[int, bytes]) -> None:
+    """Append until so many are acknowledged; notes them by sequence."""
+    while len(acknowledged) < count:
         data = name("record").encode()
         try:
             acknowledged[await log.append(data)] = data
         except Unreachable:
             await asyncio.sleep(0.05)
-    return acknowledged
 
 
 @pytest.fixture

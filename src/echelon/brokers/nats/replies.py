@@ -143,7 +143,7 @@ class Replies:
         last = data.rfind(data[place - len(CRLF) : key_end + 1], place)
         if last < 0:
             return place
-        fields = self._pattern.split(data[place - len(CRLF) : last])
+        fields = self._pattern.split(memoryview(data)[place - len(CRLF) : last])
         columns = [fields[column :: _GROUPS + 1] for column in range(1, _GROUPS + 2)]
         keys, header_sizes, sizes, *_, payloads = columns
         is_whole = not fields[0] and keys.count(key) == len(keys)

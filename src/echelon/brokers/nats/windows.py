@@ -8,7 +8,7 @@ from echelon.brokers.nats.columns import Columns, Splitter
 from echelon.brokers.nats.replies import Batch
 
 # What one request asks for, at most. The server counts payloads, subjects and stored headers.
-_MESSAGES: Final = 8192
+_MESSAGES: Final = 4096
 _BYTES: Final = 2 << 20
 _KEPT: Final = 4
 
@@ -47,8 +47,8 @@ class Windows:
 
     def __init__(self, js: JetStream, stream: str, filter: str, splitter: Splitter, *, is_shared: bool) -> None:
         self._js = js
-        self._size = _MESSAGES if is_shared else _MESSAGES // 4
-        self._bytes = _BYTES if is_shared else _BYTES // 4
+        self._size = _MESSAGES if is_shared else _MESSAGES // 2
+        self._bytes = _BYTES if is_shared else _BYTES // 2
         self._most_kept = _KEPT if is_shared else 1
         self._stream = stream
         self._filter = filter

@@ -1,0 +1,1 @@
+"""Sinks in which results and positions become visible together: exactly once, end to end."""

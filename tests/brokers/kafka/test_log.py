@@ -1,0 +1,72 @@
+"""The topic that is a group's log."""
+
+import asyncio
+
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client does not mark what it exports
+    AdminClient,
+    ConfigResource,
+)
+
+from echelon.testing.contract.harness import closing, name, take
+from tests.brokers.harnesses import KafkaHarness, result
+
+
+async def config(admin: AdminClient, topic: str) -> dict[str, str]:
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    entries = await result(admin.describe_configs([resource])[resource])
+    return {key: entry.value for key, entry in entries.items()}
+
+
+def test_the_broker_deletes_nothing_of_it_by_itself(kafka_harness: KafkaHarness) -> None:
+    async def scenario() -> None:
+        group = name("group")
+        stream = await kafka_harness.create_stream(name("topic"), 3)
+        async with kafka_harness.connect() as broker:
+            await broker.create_log(group, (stream,))
+        found = await config(kafka_harness.admin, f"__echelon.{group}")
+        wanted = {
+            "cleanup.policy": "delete",
+            "retention.ms": "-1",
+            "retention.bytes": "-1",
+            "message.timestamp.type": "LogAppendTime",
+            "unclean.leader.election.enable": "false",
+            "min.insync.replicas": "1",
+        }
+        assert {key: found[key] for key in wanted} == wanted
+        topic = kafka_harness.admin.list_topics(f"__echelon.{group}", timeout=10).topics[f"__echelon.{group}"]
+        assert [len(partition.replicas) for partition in topic.partitions.values()] == [1]
+
+    asyncio.run(scenario())
+
+
+def test_records_of_other_producers_are_entries_like_any_other(kafka_harness: KafkaHarness) -> None:
+    async def scenario() -> None:
+        group = name("group")
+        async with kafka_harness.connect() as broker:
+            log = await broker.create_log(group)
+            await log.append(b"ours")
+            kafka_harness.producer.produce(
+                f"__echelon.{group}", b"foreign", b"key", headers={"a": b"b"}, timestamp=1000
+            )
+            kafka_harness.producer.produce(f"__echelon.{group}", None, b"tombstone")
+            assert kafka_harness.producer.flush(30) == 0
+            last = await log.append(b"ours again")
+            async with closing(log.follow(0)) as entries:
+                got = await take(entries, last + 1)
+            assert got == await log.read(0, last + 1)
+        assert [entry.data for entry in got] == [b"ours", b"foreign", b"", b"ours again"]
+        # The broker's time, not the producer's.
+        assert [entry.time for entry in got] == sorted(entry.time for entry in got)
+        assert got[1].time > 1_600_000_000_000
+
+    asyncio.run(scenario())
+
+
+def test_only_logs_are_groups(kafka_harness: KafkaHarness) -> None:
+    async def scenario() -> None:
+        topic = name("topic")
+        await kafka_harness.create_stream(topic, 1)
+        async with kafka_harness.connect() as broker:
+            assert topic not in await broker.groups()
+
+    asyncio.run(scenario())
