@@ -5,9 +5,9 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-# How long an example takes depends on what else the machine does; pytest's own timeout catches what hangs.
 pytest_plugins = ["tests.servers"]
 
+# How long an example takes depends on what else the machine does; pytest's own timeout catches what hangs.
 settings.register_profile("echelon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("echelon")
 

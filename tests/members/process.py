@@ -16,7 +16,8 @@ import msgspec
 from echelon.brokers.connect import open_broker
 from echelon.group.records import Profile
 from echelon.members.events import Event
-from echelon.members.member import Member, Options
+from echelon.members.member import Member
+from echelon.members.options import Options
 from echelon.model import Message
 
 
@@ -88,9 +89,8 @@ async def _sit(cast: Cast, handler: object) -> None:
             cast.group,
             handler,
             profile,
-            options=Options(lanes=cast.lanes, batch=cast.batch),
+            options=Options(lanes=cast.lanes, batch=cast.batch, neighbours=not cast.apart),
             on_event=lambda event: _tell(cast, event),
-            neighbours=not cast.apart,
         )
         await member.run(signals=True)
 

@@ -9,7 +9,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -33,11 +32,10 @@ class Stage:
         self.stream = Stream("", 0)
         self._count = 0
 
-    async def prepare(self, broker: Broker, partitions: int = 6, **options: Any) -> None:
+    async def prepare(self, broker: Broker, partitions: int = 6, **options: object) -> None:
         """Make the stream and the group."""
         self.stream = await self.harness.create_stream(f"S{self.group}", partitions)
-        options.setdefault("interval", 0.5)
-        await create_group(broker, self.group, [self.stream], start="earliest", **options)
+        await create_group(broker, self.group, [self.stream], start="earliest", **{"interval": 0.5, **options})
 
     async def publish(self, count: int, keys: int = 40) -> None:
         """Publish messages that are numbered within their key."""
@@ -50,9 +48,10 @@ class Stage:
         await self.harness.publish(self.stream, messages)
         self._count += count
 
-    def launch(self, name: str, member: str | None = None, **options: Any) -> subprocess.Popen[bytes]:
-        """Start a process."""
-        cast = Cast(self.url, self.group, name, str(self.output), member=member, **options)
+    def launch(self, name: str, member: str | None = None, **options: object) -> subprocess.Popen[bytes]:
+        """Start a process; the options are those of `Cast`."""
+        told = {"url": self.url, "group": self.group, "name": name, "output": str(self.output), "member": member}
+        cast = msgspec.convert({**told, **options}, Cast)
         command = [sys.executable, "-m", "tests.members.process", msgspec.json.encode(cast).decode()]
         self.processes[name] = subprocess.Popen(command, env={**os.environ, "PYTHONWARNINGS": "default"})
         return self.processes[name]

@@ -18,5 +18,8 @@ class Counters(Struct):
     longest_drain: float = 0.0
     fenced: int = 0
     """How often it stopped processing because it could not see its own records."""
-    claims: int = 0
-    """How often it took its seat."""
+
+    def note_drain(self, seconds: float) -> None:
+        """A partition was given up; it took this long from the order to the end."""
+        self.last_drain = seconds
+        self.longest_drain = max(self.longest_drain, seconds)

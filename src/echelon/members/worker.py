@@ -1,11 +1,10 @@
 """One partition at work: reads its messages, has them processed, and knows how far it is."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
-from echelon.brokers.base import Reader
 from echelon.errors import EchelonError
 from echelon.group.own import Run
 from echelon.members.failures import Failures
@@ -53,15 +52,15 @@ class Processing(Protocol):
 class Worker:
     """Processes one partition for one run. All methods are called in the event loop's thread and do not block.
 
-    `process` makes what processes messages from a position on; it calls its second argument when nothing runs any
-    more. `announce` (at most once) waits until the group knows that everything before a position is about to be
-    processed. `transactor` (exactly once) is opened first. `wake` is called when there is something to decide.
+    `tail` gives the partition's messages from a position on. `process` makes what processes messages from a position
+    on; it calls its second argument when nothing runs any more. `announce` (at most once) waits until the group knows
+    that everything before a position is about to be processed. `transactor` (exactly once) is opened first. `wake`
+    is called when there is something to decide.
     """
 
     def __init__(
         self,
-        reader: Reader,
-        number: int,
+        tail: Callable[[int], AsyncGenerator[list[Message], None]],
         run: Run,
         failures: Failures,
         *,
@@ -74,8 +73,7 @@ class Worker:
         self.run = run
         self.handled = 0
         """Messages handled before it was last started."""
-        self._reader = reader
-        self._number = number
+        self._tail = tail
         self._failures = failures
         self._process = process
         self._announce = announce
@@ -139,7 +137,7 @@ class Worker:
                 return
             self.handled = 0
             self._processing = self._process(run.position, self._ended)
-            async with aclosing(self._reader.tail(self._number, run.position)) as tail:
+            async with aclosing(self._tail(run.position)) as tail:
                 async for messages in tail:
                     if self._announce is not None:
                         await self._announce(run, messages[-1].sequence + 1)

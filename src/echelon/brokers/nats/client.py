@@ -15,7 +15,7 @@ from nats.aio.transport import TcpTransport
 from echelon.brokers.nats.wire import Parser, Sink, TakeRun
 
 # nats-py reads 32 KiB at a time; large reads cost less for each message.
-_READ_BYTES: Final = 1 << 16
+_READ_BYTES: Final = 1 << 18
 _SECONDS_BETWEEN_ATTEMPTS: Final = (0.01, 0.25)
 
 

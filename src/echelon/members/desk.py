@@ -1,0 +1,156 @@
+"""The partitions that an instance works on: readers, workers, and what processes their messages."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from echelon.brokers.base import Broker, Reader
+from echelon.group.config import Config
+from echelon.group.own import Own, Run
+from echelon.group.world import World
+from echelon.members.batches import Batches
+from echelon.members.clock import now
+from echelon.members.counters import Counters
+from echelon.members.failures import Failures
+from echelon.members.handlers import Call
+from echelon.members.lanes import Lanes
+from echelon.members.options import Options
+from echelon.members.transactions import Transactor
+from echelon.members.worker import Processing, Worker
+from echelon.model import Message
+
+
+class Desk:
+    """Has a worker for every partition that runs. Used in the event loop's thread only; nothing here blocks.
+
+    `wake` is called when there is something to decide.
+    """
+
+    def __init__(
+        self, broker: Broker, group: str, call: Call, options: Options, own: Own, wake: Callable[[], None]
+    ) -> None:
+        self.counters = Counters()
+        self.workers: dict[str, Worker] = {}
+        self._broker = broker
+        self._group = group
+        self._call = call
+        self._options = options
+        self._own = own
+        self._wake = wake
+        self._pool = ThreadPoolExecutor(options.lanes, "echelon-lane")
+        self._readers: dict[str, Reader] = {}
+        self._announced: dict[str, tuple[int, asyncio.Future[None]]] = {}
+        self._world = World()
+
+    def close(self) -> None:
+        """Stop everything; threads end when the handlers that they run end."""
+        for worker in self.workers.values():
+            worker.stop(cancel=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def reader(self, config: Config, partition: str) -> tuple[Reader, int]:
+        """The reader of a partition's stream, and the partition's number in it."""
+        stream, number = config.locate(partition)
+        if stream.name not in self._readers:
+            self._readers[stream.name] = await self._broker.reader(self._group, stream)
+        return self._readers[stream.name], number
+
+    async def start(self, world: World, name: str, *, idle: bool) -> Worker:
+        """Start a partition where the world has it."""
+        config = world.config
+        assert config is not None
+        self._world = world
+        reader, number = await self.reader(config, name)
+        partition = world.partitions[name]
+        run = self._own.start(partition, now(), idle=idle)
+        failures = Failures(config, self.counters, self._bury)
+        sink = self._options.sink
+        transactor = Transactor(sink, self._group, world, partition, self._call, self._pool) if sink else None
+        worker = Worker(
+            partial(reader.tail, number),
+            run,
+            failures,
+            process=partial(self._processing, run, failures, transactor),
+            announce=partial(self._announce, name) if config.delivery == "at_most_once" else None,
+            transactor=transactor,
+            window=self._options.buffer,
+            wake=self._wake,
+        )
+        self.workers[name] = worker
+        worker.start(idle=idle)
+        return worker
+
+    def _processing(
+        self, run: Run, failures: Failures, transactor: Transactor | None, position: int, idled: Callable[[], None]
+    ) -> Processing:
+        """What processes a partition's messages: lanes for single messages, runs for batches and transactions."""
+        options = self._options
+        if options.batch or transactor is not None:
+            process = partial(self._handle_batch, run.epoch) if transactor is None else transactor.process
+            return Batches(
+                process, position, size=options.batch_size, failures=failures, deadline=self._deadline, on_idle=idled
+            )
+        return Lanes(
+            self._call,
+            run.epoch,
+            position,
+            width=options.lanes,
+            pool=self._pool,
+            settle=failures.settle,
+            deadline=self._deadline,
+            on_idle=idled,
+        )
+
+    async def _handle_batch(self, epoch: int, messages: Sequence[Message]) -> None:
+        if self._call.waits:
+            await self._call.waiting(epoch)(messages)
+        else:
+            await asyncio.get_running_loop().run_in_executor(self._pool, self._call.plain(epoch), messages)
+
+    def _deadline(self) -> int:
+        """When this instance is fenced, by its own clock."""
+        lease = self._own.lease
+        return 0 if lease is None else lease + self._world.interval
+
+    async def _announce(self, name: str, run: Run, end: int) -> None:
+        """At most once: wait until the group has read that everything before `end` is about to be processed."""
+        partition = self._world.partitions[name]
+        if partition.position < end or partition.epoch != run.epoch:
+            future = asyncio.get_running_loop().create_future()
+            self._announced[name] = (end, future)
+            run.wanted = end
+            self._wake()
+            await future
+
+    def heard(self, world: World) -> None:
+        """Something was read: batches that were announced may begin."""
+        self._world = world
+        for name, (wanted, future) in list(self._announced.items()):
+            if future.cancelled() or name not in self.workers:
+                del self._announced[name]
+            elif world.partitions[name].position >= wanted and not future.done():
+                future.set_result(None)
+                del self._announced[name]
+
+    async def _bury(self, message: Message, error: Exception, attempts: int) -> None:
+        """Store a dead letter: the message as it was, with where it came from and why it failed."""
+        writer = await self._broker.writer()
+        headers = {
+            "echelon-group": self._group,
+            "echelon-partition": message.partition,
+            "echelon-sequence": str(message.sequence),
+            "echelon-subject": message.subject,
+            "echelon-error": repr(error)[:1000],
+            "echelon-attempts": str(attempts),
+        }
+        identity = f"{self._world.identity}-{message.partition}-{message.sequence}"
+        await writer.write(f"echelon.dead.{self._group}", message.data, key=message.key, headers=headers, id=identity)
+
+    async def look_at_backlog(self) -> None:
+        """Ask how much waits in each partition that is worked on."""
+        for name, worker in list(self.workers.items()):
+            assert self._world.config is not None
+            reader, number = await self.reader(self._world.config, name)
+            worker.run.pending = await reader.lag(number, worker.run.position)
+        self.counters.lag = {name: worker.run.pending for name, worker in self.workers.items()}
