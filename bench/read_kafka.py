@@ -1,10 +1,10 @@
 """Reading a range of a real Kafka beside confluent-kafka's bare `consume`, and the latency of a group's log."""
 
 import asyncio
-import resource
 import statistics
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from multiprocessing import get_context
 from pathlib import Path
@@ -105,9 +105,15 @@ def memory(url: str, topic: str) -> float:
 
     import echelon.brokers.arrow  # noqa: F401  (what it takes itself does not count)
 
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak()
     asyncio.run(run())
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return peak() - before
+
+
+def peak() -> float:
+    """The most MiB that this process has taken so far."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def latency(url: str) -> float:
@@ -116,22 +122,24 @@ def latency(url: str) -> float:
     async def run() -> float:
         async with KafkaBroker(url) as broker:
             log = await broker.create_log("latency")
-            seen: dict[int, list[float]] = {}
+            arrivals: dict[int, list[float]] = defaultdict(list)
+            everywhere = asyncio.Event()
 
             async def follow() -> None:
                 async for entries in log.follow(0):
-                    now = time.perf_counter()
                     for entry in entries:
-                        seen.setdefault(entry.sequence, []).append(now)
+                        arrivals[entry.sequence].append(time.perf_counter())
+                        if len(arrivals[entry.sequence]) == FOLLOWERS:
+                            everywhere.set()
 
             following = [asyncio.create_task(follow()) for _ in range(FOLLOWERS)]
             spans = []
             for _ in range(RECORDS):
+                everywhere.clear()
                 began = time.perf_counter()
                 sequence = await log.append(b"x" * 200)
-                while len(seen.get(sequence, ())) < FOLLOWERS:
-                    await asyncio.sleep(0.001)
-                spans.append(max(seen[sequence]) - began)
+                await everywhere.wait()
+                spans.append(max(arrivals[sequence]) - began)
                 await asyncio.sleep(0.01)
             for task in following:
                 task.cancel()

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from echelon.errors import OutOfRange
 from echelon.group.config import Config
 from echelon.members.counters import Counters
 from echelon.members.lanes import Verdict
@@ -27,6 +28,13 @@ class Failures:
         self._config = config
         self._counters = counters
         self._bury = bury
+
+    def go_on_at(self, error: OutOfRange) -> int:
+        """Where to go on if messages were deleted before they were processed. Raises `error` unless the group does."""
+        if self._config.out_of_range == "fail" or error.first <= error.position:
+            raise error
+        logger.warning("%s; going on at %d", error, error.first)
+        return error.first
 
     async def settle(self, message: Message, error: Exception, attempts: int) -> Verdict:
         """Wait as long as the message's key should, and say what becomes of the message."""

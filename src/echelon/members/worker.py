@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
-from echelon.errors import EchelonError
+from echelon.errors import EchelonError, OutOfRange
 from echelon.group.own import Run
 from echelon.members.failures import Failures
 from echelon.members.transactions import Refused, Transactor
@@ -137,12 +137,23 @@ class Worker:
                 return
             self.handled = 0
             self._processing = self._process(run.position, self._ended)
-            async with aclosing(self._tail(run.position)) as tail:
-                async for messages in tail:
-                    if self._announce is not None:
-                        await self._announce(run, messages[-1].sequence + 1)
-                    await self._processing.put(messages, window=self._window)
+            position = run.position
+            while True:
+                try:
+                    position = await self._take(self._processing, position)
+                except OutOfRange as error:
+                    position = self._failures.go_on_at(error)
         except Refused:
             self.update()
         except EchelonError as error:
             self._unreadable = error
+
+    async def _take(self, processing: Processing, position: int) -> int:
+        """Take messages as they come; the position after the last, should there be no more."""
+        async with aclosing(self._tail(position)) as tail:
+            async for messages in tail:
+                position = messages[-1].sequence + 1
+                if self._announce is not None:
+                    await self._announce(self.run, position)
+                await processing.put(messages, window=self._window)
+        return position

@@ -28,7 +28,9 @@ async def call(url: str, what: str, body: object = None, **options: Any) -> dict
 
 async def make_stream(url: str, name: str, subjects: Sequence[str], **config: Any) -> dict[str, Any]:
     """A stream that answers direct gets."""
-    return await call(url, f"STREAM.CREATE.{name}", {"name": name, "subjects": subjects, "allow_direct": True, **config})
+    return await call(
+        url, f"STREAM.CREATE.{name}", {"name": name, "subjects": subjects, "allow_direct": True, **config}
+    )
 
 
 class NatsHarness:

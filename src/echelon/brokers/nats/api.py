@@ -168,8 +168,8 @@ class JetStream:
 
     async def create_consumer(self, stream: str, config: Mapping[str, Any]) -> None:
         """Make a consumer. Raises StreamNotFound."""
-        filter = f".{config['filter_subject']}" if config.get("filter_subject") else ""
-        what = f"CONSUMER.CREATE.{stream}.{config['name']}{filter}"
+        only = f".{config['filter_subject']}" if config.get("filter_subject") else ""
+        what = f"CONSUMER.CREATE.{stream}.{config['name']}{only}"
         await self._call(what, {"stream_name": stream, "config": config}, _Answer, stream=stream)
 
     async def consumer(self, stream: str, name: str) -> Consumer | None:

@@ -43,7 +43,7 @@ class EchelonClient(Client):
         super().__init__()
         self._needs_tls = needs_tls
         self._on_violation = on_violation
-        self._transport = _Transport()
+        self._transport = _Transport()  # type: ignore[no-untyped-call]  # its base has no annotations
         self.parser = Parser(self)
         self._ps = self.parser  # type: ignore[assignment]  # ours has the methods that the client calls
 

@@ -268,7 +268,7 @@ class Connection:
         if isinstance(error, ssl.SSLError):
             return Denied(
                 f"no TLS connection to {place}: {words}",
-                remedy="Give the server's authority as tls_ca, and your certificate as tls_cert and tls_key if it wants one",
+                remedy="Give the server's authority as tls_ca, and tls_cert and tls_key if it wants a certificate",
             )
         if "TLS" in words:
             return Denied(f"{place} does not speak TLS", remedy="Turn it on there, or use nats:// without TLS options")

@@ -5,15 +5,14 @@ deleted with it, so that neither an empty log nor a record that a latecomer appe
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 import msgspec
 
-from echelon.brokers.nats.api import NO_RESPONDERS, WRONG_LAST_SEQUENCE, JetStream, Refused, stored
+from echelon.brokers.nats.api import WRONG_LAST_SEQUENCE, JetStream, Refused, stored
 from echelon.brokers.nats.columns import milliseconds
 from echelon.brokers.nats.consumer import OrderedConsumer
-from echelon.brokers.nats.replies import Reply
 from echelon.errors import BrokerError, GroupNotFound, StreamNotFound, Unreachable
 from echelon.model import Bounds, Entry
 
@@ -98,13 +97,14 @@ class NatsLog:
         """Store one record and return its sequence once the broker has it for good."""
         subject = f"{_subject(self._group)}.{'admin' if admin else 'member'}"
         appending = await self._js.connection.ask(subject, data)
-        there, reply = await asyncio.gather(
-            self._is_there(), self._js.connection.answer(appending), return_exceptions=True
-        )
-        if isinstance(reply, BaseException):
-            raise reply
-        if there is False:
-            raise self._not_found()
+        # Whether there is a group that the record belongs to is asked at the same time.
+        looking = asyncio.ensure_future(self._is_there())
+        try:
+            reply = await self._js.connection.answer(appending)
+            if not await looking:
+                raise self._not_found()
+        finally:
+            looking.cancel()
         sequence = stored(reply, subject)
         if sequence is None:
             await self.check_there()

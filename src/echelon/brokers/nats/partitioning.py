@@ -73,11 +73,11 @@ async def layout(js: JetStream, group: str, stream: Stream) -> Layout:
     is_derived = stream.partitioning == "derived"
     config = (await _find_derived(js, group, stream) if is_derived else await js.details(stream.name)).config
     is_computed = stream.partitioning == "computed"
-    filter = _filter(stream) if is_computed else f"*.{_filter(stream)}"
+    every = _filter(stream) if is_computed else f"*.{_filter(stream)}"
     stored = _stored(config) or [">"]
     return Layout(
         source=config["name"],
-        filter="" if is_derived or all(covers(filter, each) for each in stored) else filter,
+        filter="" if is_derived or all(covers(every, each) for each in stored) else every,
         filters=None if is_computed else tuple(f"{n}.{_filter(stream)}" for n in range(stream.partitions)),
         is_compacted=config.get("max_msgs_per_subject", -1) > 0,
         locate=_computed(stream) if is_computed else _by_token(stream),
@@ -92,11 +92,11 @@ async def derived_streams(js: JetStream, group: str) -> list[str]:
 
 def _by_token(stream: Stream) -> Locate:
     numbers = {str(number): number for number in range(stream.partitions)}
-    key_of, filter = extractor(stream.key), _filter(stream)
+    key_of, wanted = extractor(stream.key), _filter(stream)
 
     def locate(subject: str, _headers: Headers) -> Place | None:
         token, _, rest = subject.partition(".")
-        if token not in numbers or not matches(filter, rest):
+        if token not in numbers or not matches(wanted, rest):
             return None
         return Place(numbers[token], rest, key_of(rest, (), None) or b"")
 
@@ -104,10 +104,10 @@ def _by_token(stream: Stream) -> Locate:
 
 
 def _computed(stream: Stream) -> Locate:
-    key_of, filter, count = extractor(stream.key), _filter(stream), stream.partitions
+    key_of, wanted, count = extractor(stream.key), _filter(stream), stream.partitions
 
     def locate(subject: str, headers: Headers) -> Place | None:
-        if not matches(filter, subject):
+        if not matches(wanted, subject):
             return None
         key = key_of(subject, headers, None) or b""
         return Place(nats_partition(key, count), subject, key)
@@ -145,10 +145,10 @@ def _check_stream(stream: Stream, config: Mapping[str, Any]) -> None:
             remedy="Use a stream with the retention 'limits', or source this one into such a stream",
         )
     stored = _stored(config)
-    filter = f"*.{_filter(stream)}" if stream.partitioning == "token" else _filter(stream)
-    if stored and not any(overlap(filter, subject) for subject in stored):
+    wanted = f"*.{_filter(stream)}" if stream.partitioning == "token" else _filter(stream)
+    if stored and not any(overlap(wanted, subject) for subject in stored):
         raise NotPartitionable(
-            f"no subject of the stream {stream.name} matches {filter}",
+            f"no subject of the stream {stream.name} matches {wanted}",
             remedy=f"It takes {', '.join(stored)}",
         )
 

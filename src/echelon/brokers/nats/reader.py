@@ -89,7 +89,8 @@ class NatsReader:
                         self._check(partition, await self._js.details(self._layout.source), start)
                         is_checked = True
                     async with aclosing(self._pass(partition, position, _FOR_EVER)) as parts:
-                        async for columns, position in parts:  # noqa: B020, PLR1704  (it is where the next pass begins)
+                        async for columns, after in parts:
+                            position = after
                             if columns:
                                 yield columns.messages(self._names[partition])
                     position = await self._wait(partition, position)
@@ -114,8 +115,8 @@ class NatsReader:
         return details.state.end
 
     async def _get_one(self, partition: int, body: Mapping[str, object]) -> Batch:
-        filter = self._filter(partition)
-        only = {"next_by_subj": filter} if filter else {}
+        wanted = self._filter(partition)
+        only = {"next_by_subj": wanted} if wanted else {}
         return await self._js.get(self._layout.source, {**body, **only, "batch": 1})
 
     def _filter(self, partition: int) -> str:
@@ -130,8 +131,8 @@ class NatsReader:
         progress = time.monotonic()
         while position < end:
             async with aclosing(self._pass(partition, position, end)) as parts:
-                async for columns, position in parts:  # noqa: B020, PLR1704
-                    progress = time.monotonic()
+                async for columns, after in parts:
+                    position, progress = after, time.monotonic()
                     if columns:
                         yield columns
             # Another replica may have more.
@@ -171,11 +172,11 @@ class NatsReader:
     async def _wait(self, partition: int, position: int) -> int:
         """Wait until there is a message from `position` on, and return its sequence."""
         source = self._layout.source
-        filter = self._layout.filter if self._is_shared(self._tailing) else self._filter(partition)
-        if filter not in self._wakers:
-            consumer = OrderedConsumer(self._js, source, filter, position, headers_only=True)
-            self._wakers[filter] = Waker(consumer, self._splitter)
-        waker, waiter = self._wakers[filter], Waiter(partition, position)
+        watched = self._layout.filter if self._is_shared(self._tailing) else self._filter(partition)
+        if watched not in self._wakers:
+            consumer = OrderedConsumer(self._js, source, watched, position, headers_only=True)
+            self._wakers[watched] = Waker(consumer, self._splitter)
+        waker, waiter = self._wakers[watched], Waiter(partition, position)
         try:
             await waker.watch(waiter)
             # What is stored from now on the waker will tell; this is for what was stored before.

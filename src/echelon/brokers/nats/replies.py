@@ -159,9 +159,7 @@ class Replies:
         return place + lines + sum(len(n) + len(m) + int(m) for n, m in zip(header_sizes[:count], sizes, strict=False))
 
 
-def _sound(
-    key: bytes, keys: list[bytes], header_sizes: list[bytes], sizes: list[bytes], payloads: list[bytes]
-) -> int:
+def _sound(key: bytes, keys: list[bytes], header_sizes: list[bytes], sizes: list[bytes], payloads: list[bytes]) -> int:
     """How many messages, from the first on, belong to the request and are as long as they say."""
     for count, (own, header_size, size, payload) in enumerate(zip(keys, header_sizes, sizes, payloads, strict=True)):
         if own != key or len(payload) != int(size) - int(header_size):

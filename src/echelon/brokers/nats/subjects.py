@@ -1,13 +1,13 @@
-"""Subjects with wildcards, compared with each other. (`echelon.keys.matches` compares one with a plain subject.)"""
+"""Subjects with wildcards, compared with each other; `echelon.keys.matches` compares one with a plain subject."""
 
 
 def covers(filter: str, pattern: str) -> bool:
     """Whether the filter takes in every subject that the pattern stands for."""
     outer, inner = filter.split("."), pattern.split(".")
-    for place, token in enumerate(outer):
-        if token == ">":
+    for place, word in enumerate(outer):
+        if word == ">":
             return len(inner) > place
-        if place >= len(inner) or inner[place] == ">" or token not in ("*", inner[place]):
+        if place >= len(inner) or inner[place] == ">" or word not in ("*", inner[place]):
             return False
     return len(inner) == len(outer)
 
@@ -25,10 +25,8 @@ def overlap(one: str, other: str) -> bool:
 
 def number_wildcards(filter: str) -> str:
     """The filter as the destination of a subject transform that changes nothing."""
-    tokens = filter.split(".")
-    count = 0
-    for place, token in enumerate(tokens):
-        if token == "*":
-            count += 1
-            tokens[place] = f"{{{{Wildcard({count})}}}}"
-    return ".".join(tokens)
+    words = filter.split(".")
+    stars = [place for place, word in enumerate(words) if word == "*"]
+    for number, place in enumerate(stars, 1):
+        words[place] = f"{{{{Wildcard({number})}}}}"
+    return ".".join(words)
