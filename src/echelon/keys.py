@@ -97,6 +97,11 @@ def extractor(key: Key) -> Extract:
             return lambda _subject, _headers, record_key: record_key
 
 
+def key_name(key: bytes | None) -> str:
+    """A key as it is written in records and shown to people."""
+    return "" if key is None else key.decode(errors="backslashreplace")
+
+
 def fnv1a_32(data: bytes) -> int:
     """The 32-bit FNV-1a hash of `data`, unsigned."""
     value = 0x811C9DC5

@@ -101,7 +101,7 @@ class Log:
         """Replace the configuration in force."""
         return self.write("admin", "configure", **{"config": config, "replaces": self.world.configured} | fields)
 
-    def join(self, sender: str, member: str | None = None, **profile: object) -> int:
+    def join(self, sender: str, member: str | None = None, /, **profile: object) -> int:
         """An instance joins for a member, or (None) for any."""
         return self.write(sender, "join", profile={"name": sender, "member": member} | profile)
 
@@ -109,7 +109,7 @@ class Log:
         """An instance claims a seat."""
         return self.write(sender, "claim", member=member)
 
-    def sit(self, sender: str, member: str | None = None, **profile: object) -> int:
+    def sit(self, sender: str, member: str | None = None, /, **profile: object) -> int:
         """An instance joins and claims the seat; None: its own, in an auto group."""
         self.join(sender, member, **profile)
         return self.claim(sender, member or sender)
@@ -161,7 +161,7 @@ class Log:
 class Member:
     """An instance that follows a log with the real `decide`, in its own time (in milliseconds)."""
 
-    def __init__(self, log: Log, id: str, member: str | None = None, **profile: object) -> None:
+    def __init__(self, log: Log, id: str, member: str | None = None, /, **profile: object) -> None:
         self.log = log
         self.now = 5_000_000
         self.world = World()

@@ -131,6 +131,11 @@ def check(config: Config) -> None:
     least, most = config.backoff
     if not 0 < least <= most <= 3600:
         raise InvalidConfig(f"backoff is {least} to {most} s; it must grow from above 0 to at most 3600 s")
+    if config.on_failure == "park" and config.delivery != "at_least_once":
+        raise InvalidConfig(
+            "keys can be parked only where delivery is at least once",
+            remedy="Choose 'dead_letter' or 'stop' as what happens on failure",
+        )
     _check_membership(config)
 
 

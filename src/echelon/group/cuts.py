@@ -95,6 +95,7 @@ def reset(world: World, record: Reset) -> bool:
         saved = origin.parts.get(name) if origin is not None else None
         partition.position = partition.done = position
         partition.parked = saved.parked if saved is not None else {}
+        partition.called = {}
         partition.epoch = partition.reset = world.sequence
         partition.keep = record.keep
         partition.reported = partition.unsure = False

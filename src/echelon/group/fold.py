@@ -33,6 +33,7 @@ from echelon.group.records import (
     Snapshot,
     StepDown,
     TakeCut,
+    Unpark,
     decode,
 )
 from echelon.group.world import HORIZON, Mark, Partition, Paused, Seat, Sender, World, milliseconds
@@ -238,6 +239,7 @@ _EFFECTS: Final[dict[type, Callable[[World, Any], bool]]] = {
     CutAbort: cuts.abandon,
     Reset: cuts.reset,
     Retire: cuts.retire,
+    Unpark: partitions.unpark,
     Snapshot: _snapshot,
     Delete: _delete,
 }

@@ -6,7 +6,7 @@ Effects of records on the world; each returns whether anything changed that assi
 from collections.abc import Mapping
 
 from echelon.assignment import blocks, mapped, sticky
-from echelon.group.records import Advance, Backlog, Heartbeat, Progress, Release
+from echelon.group.records import Advance, Backlog, Heartbeat, Progress, Release, Unpark
 from echelon.group.world import Instance, Partition, World
 
 
@@ -64,7 +64,7 @@ def report(world: World, partition: Partition, progress: Progress) -> bool:
     first = not partition.reported
     partition.reported = True
     if progress.parked is not None:
-        partition.parked = progress.parked
+        _park(partition, progress.parked)
     delivery = world.config.delivery if world.config is not None else None
     if delivery == "at_most_once":
         partition.done = max(before, min(progress.position, partition.position))
@@ -72,6 +72,21 @@ def report(world: World, partition: Partition, progress: Progress) -> bool:
         partition.position = partition.done = progress.position
         partition.unsure = False
     return holds_others
+
+
+def _park(partition: Partition, parked: Mapping[str, int]) -> None:
+    """Take the parked keys as reported; what was asked of a key is done once it is gone, or parked further on."""
+    partition.called = {key: skip for key, skip in partition.called.items() if parked.get(key) == partition.parked[key]}
+    partition.parked = parked
+
+
+def unpark(world: World, record: Unpark) -> bool:
+    """Ask the owner to try parked keys again, or to pass over them."""
+    partition = world.partitions.get(record.partition)
+    keys = [key for key in record.keys if partition is not None and key in partition.parked]
+    if partition is not None:
+        partition.called.update(dict.fromkeys(keys, record.skip))
+    return bool(keys)
 
 
 def _holds_others(world: World, partition: Partition) -> bool:

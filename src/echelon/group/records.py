@@ -179,6 +179,14 @@ class Retire(Admitted, frozen=True, kw_only=True, tag="retire"):
     cut: int
 
 
+class Unpark(Admitted, frozen=True, kw_only=True, tag="unpark"):
+    """The owner of the partition tries these parked keys again, or (`skip`) passes over what is parked of them."""
+
+    partition: str
+    keys: tuple[str, ...]
+    skip: bool = False
+
+
 class Delete(Admitted, frozen=True, kw_only=True, tag="delete"):
     """The group ends."""
 
@@ -214,6 +222,7 @@ AnyRecord = (
     | CutAbort
     | Reset
     | Retire
+    | Unpark
     | Delete
     | Snapshot
 )

@@ -88,6 +88,9 @@ class Partition(Struct):
     former: tuple[str, str] | None = None
     """The last owner's seat and instance."""
     parked: Mapping[str, int] = field(default_factory=dict)
+    """Keys whose messages wait apart, each with the sequence of its first parked message."""
+    called: dict[str, bool] = field(default_factory=dict)
+    """Parked keys that the owner is asked to try again (False) or to pass over (True)."""
     pending: int = 0
     in_flight: int = 0
     held: bool = False

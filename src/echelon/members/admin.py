@@ -23,6 +23,7 @@ from echelon.group.records import (
     Retire,
     StepDown,
     TakeCut,
+    Unpark,
     encode,
 )
 from echelon.group.world import Cut, World
@@ -205,6 +206,10 @@ class Admin:
             raise InvalidConfig(f"the group {self.group} has no cut {cut}")
         parts = {name: part.position for name, part in found.parts.items()}
         await self.reset({**config.positions, **parts}, cut=cut)
+
+    async def unpark(self, partition: str, keys: Sequence[str], *, skip: bool = False) -> None:
+        """Have parked keys tried again, or (`skip`) passed over."""
+        await self._write(Unpark(group="", sender="", read=0, partition=partition, keys=tuple(keys), skip=skip))
 
     async def delete(self) -> None:
         """End the group: everyone stops. Its log is the broker's to remove, afterwards."""

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from echelon.members.clock import now
 from echelon.members.failures import Failures
+from echelon.members.options import Options
 from echelon.members.transactions import Refused
 from echelon.model import Message
 
@@ -25,13 +26,14 @@ class Batches:
         process: Process,
         position: int,
         *,
-        size: int,
+        options: Options,
         failures: Failures,
         deadline: Callable[[], int],
         on_idle: Callable[[], None],
     ) -> None:
         self._process = process
-        self._size = size
+        self._size = options.batch_size
+        self._window = options.buffer
         self._failures = failures
         self._deadline = deadline
         self._on_idle = on_idle
@@ -54,9 +56,9 @@ class Batches:
         """Whether anything runs."""
         return self._task is not None
 
-    async def put(self, messages: Sequence[Message], *, window: int) -> None:
-        """Take messages, in order; waits while more than `window` are in flight."""
-        while self.in_flight and self.in_flight + len(messages) > window and not self._stopped:
+    async def put(self, messages: Sequence[Message]) -> None:
+        """Take messages, in order; waits while the buffer is full."""
+        while self.in_flight and self.in_flight + len(messages) > self._window and not self._stopped:
             self._room.clear()
             await self._room.wait()
         self._queue.extend(messages)

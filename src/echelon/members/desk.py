@@ -64,17 +64,18 @@ class Desk:
         reader, number = await self.reader(config, name)
         partition = world.partitions[name]
         run = self._own.start(partition, now(), idle=idle)
-        failures = Failures(config, self.counters, self._bury)
+        failures = Failures(config, self.counters, self._bury, partition.parked)
+        run.parked = failures.parked
         sink = self._options.sink
         transactor = Transactor(sink, self._group, world, partition, self._call, self._pool) if sink else None
         worker = Worker(
             partial(reader.tail, number),
+            partial(reader.read, number),
             run,
             failures,
             process=partial(self._processing, run, failures, transactor),
             announce=partial(self._announce, name) if config.delivery == "at_most_once" else None,
             transactor=transactor,
-            window=self._options.buffer,
             wake=self._wake,
         )
         self.workers[name] = worker
@@ -89,15 +90,15 @@ class Desk:
         if options.batch or transactor is not None:
             process = partial(self._handle_batch, run.epoch) if transactor is None else transactor.process
             return Batches(
-                process, position, size=options.batch_size, failures=failures, deadline=self._deadline, on_idle=idled
+                process, position, options=options, failures=failures, deadline=self._deadline, on_idle=idled
             )
         return Lanes(
             self._call,
             run.epoch,
             position,
-            width=options.lanes,
+            options=options,
+            failures=failures,
             pool=self._pool,
-            settle=failures.settle,
             deadline=self._deadline,
             on_idle=idled,
         )
@@ -132,6 +133,10 @@ class Desk:
             elif world.partitions[name].position >= wanted and not future.done():
                 future.set_result(None)
                 del self._announced[name]
+        for name, worker in self.workers.items():
+            partition = world.partitions.get(name)
+            if partition is not None and partition.called and partition.epoch == worker.run.epoch:
+                worker.answer(partition.called)
 
     async def _bury(self, message: Message, error: Exception, attempts: int) -> None:
         """Store a dead letter: the message as it was, with where it came from and why it failed."""

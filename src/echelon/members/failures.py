@@ -2,15 +2,19 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Literal
 
 from echelon.errors import OutOfRange
 from echelon.group.config import Config
 from echelon.members.counters import Counters
-from echelon.members.lanes import Verdict
 from echelon.model import Message
 
 logger = logging.getLogger(__name__)
+
+Verdict = Literal["retry", "done", "park", "stop"]
+"""What becomes of a message that failed: `retry` it, count it as `done`, `park` its key, or `stop` here, so that the
+position does not pass it."""
 
 
 class Failures:
@@ -20,8 +24,14 @@ class Failures:
     """
 
     def __init__(
-        self, config: Config, counters: Counters, bury: Callable[[Message, Exception, int], Awaitable[None]]
+        self,
+        config: Config,
+        counters: Counters,
+        bury: Callable[[Message, Exception, int], Awaitable[None]],
+        parked: Mapping[str, int],
     ) -> None:
+        self.parked = dict(parked)
+        """Keys that wait apart, each with the sequence of its first parked message."""
         self.failure: Exception | None = None
         self.final = config.delivery == "at_most_once"
         """Nothing is tried again."""
@@ -53,5 +63,8 @@ class Failures:
             await self._bury(message, error, attempts)
             self._counters.dead_letters += 1
             return "done"
+        if config.on_failure == "park" and len(self.parked) < config.parked:
+            logger.error("%s failed for good, its key is parked: %r", where, error)
+            return "park"
         self.failure = error
         return "stop"

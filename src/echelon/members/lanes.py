@@ -9,25 +9,24 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from typing import Final, Literal
+from typing import Final
 
+from echelon.keys import key_name
 from echelon.members.clock import now
+from echelon.members.failures import Failures
 from echelon.members.handlers import Call
+from echelon.members.options import Options
 from echelon.model import Message
 
 _SLICE: Final = 0.01
 """Seconds of handling after which a lane lets others in, and looks whether it should stop."""
 
-Verdict = Literal["retry", "done", "stop"]
-Settle = Callable[[Message, Exception, int], Awaitable[Verdict]]
-"""Called with a message that failed, why, and how often. Waits as long as the key should, then says what becomes of
-the message: `retry` it, count it as `done`, or `stop` here, so that the position does not pass it."""
-
 
 class Lanes:
     """The handling of one partition under one epoch. Everything but plain handlers runs in the event loop's thread.
 
-    `settle` decides what becomes of a message that failed. `deadline` is when this instance is fenced: no handler
+    `failures` decides what becomes of a message that failed. The messages of parked keys are passed over; they are
+    read again when their key is tried again. `deadline` is when this instance is fenced: no handler
     begins after it. `on_idle` is called when nothing runs any more.
     """
 
@@ -37,22 +36,25 @@ class Lanes:
         epoch: int,
         position: int,
         *,
-        width: int,
+        options: Options,
+        failures: Failures,
         pool: Executor,
-        settle: Settle,
         deadline: Callable[[], int],
         on_idle: Callable[[], None],
     ) -> None:
         self._call = call
         self._epoch = epoch
-        self._width = width
+        self._width = options.lanes
+        self._window = options.buffer
         self._pool = pool
-        self._settle = settle
+        self._failures = failures
+        self._parked = failures.parked
+        self._passed: dict[str, int] = {}
         self._deadline = deadline
         self._on_idle = on_idle
         self._next = position
         self._pending: dict[int, None] = {}
-        self._lanes: list[deque[Message]] = [deque() for _ in range(width)]
+        self._lanes: list[deque[Message]] = [deque() for _ in range(options.lanes)]
         self._aside: dict[bytes | None, deque[Message]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: set[int] = set()
@@ -81,9 +83,9 @@ class Lanes:
         """Whether anything runs."""
         return bool(self._tasks)
 
-    async def put(self, messages: Sequence[Message], *, window: int) -> None:
-        """Take messages, in order; waits while more than `window` are in flight."""
-        while self._pending and len(self._pending) + len(messages) > window and not self._stopped:
+    async def put(self, messages: Sequence[Message]) -> None:
+        """Take messages, in order; waits while the buffer is full."""
+        while self._pending and len(self._pending) + len(messages) > self._window and not self._stopped:
             self._room.clear()
             await self._room.wait()
         if self._stopped:
@@ -137,9 +139,11 @@ class Lanes:
     async def _work_slice(self, lane: deque[Message]) -> None:
         """Handle as many messages of a lane as fit into a slice of time."""
         size = max(1, min(len(lane), int(_SLICE / max(self._per_message, 1e-7))))
-        messages = [message for message in (lane.popleft() for _ in range(size)) if not self._set_aside(message)]
-        if not messages:
-            return
+        messages = [lane.popleft() for _ in range(size)]
+        if self._aside or self._parked:
+            messages = [message for message in messages if not self._set_aside(message)]
+            if not messages:
+                return
         began = now()
         done, failure = await self._handle(messages)
         if done:
@@ -188,11 +192,34 @@ class Lanes:
         self._room.set()
 
     def _set_aside(self, message: Message) -> bool:
-        """Let a message wait behind an earlier one of its key that failed."""
-        waiting = self._aside.get(message.key) if self._aside else None
-        if waiting is None:
+        """Let a message wait behind an earlier one of its key that failed, or pass over it if its key is parked."""
+        waiting = self._aside.get(message.key)
+        if waiting is not None:
+            waiting.append(message)
+            return True
+        name = key_name(message.key) if self._parked else ""
+        if name not in self._parked:
             return False
-        waiting.append(message)
+        self._pass_over([message])
+        return True
+
+    def _pass_over(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self._passed[key_name(message.key)] = message.sequence
+        self._finish(messages)
+        self.handled -= len(messages)
+
+    async def handle_again(self, message: Message) -> bool:
+        """Handle a parked message, apart from the lanes; whether it went well."""
+        done, _ = await self._handle([message])
+        return done == 1
+
+    def unpark(self, name: str, end: int) -> bool:
+        """Take a key up again if all its messages that were passed over lie before `end`."""
+        if self._passed.get(name, -1) >= end:
+            return False
+        del self._parked[name]
+        self._passed.pop(name, None)
         return True
 
     async def _retry(self, message: Message, failure: Exception) -> None:
@@ -202,8 +229,13 @@ class Lanes:
         attempts = 1
         while not self._stopped:
             if problem is not None:
-                verdict = await self._settle(message, problem, attempts)
+                verdict = await self._failures.settle(message, problem, attempts)
                 if verdict == "stop":
+                    return
+                if verdict == "park":
+                    self._parked[key_name(message.key)] = message.sequence
+                    self._pass_over([message, *waiting])
+                    del self._aside[message.key]
                     return
                 if verdict == "retry":
                     done, problem = await self._handle([message])

@@ -32,6 +32,8 @@ def check_options(options: Options, config: Config, call: Call, group: str) -> N
         raise InvalidConfig(f"lanes is {options.lanes}; it must be 1 to 1024")
     if options.buffer < 1 or options.batch_size < 1:
         raise InvalidConfig("buffer and batch_size must be at least 1")
+    if options.batch and config.on_failure == "park":
+        raise InvalidConfig(f"the group {group} parks keys", remedy="Take messages one by one, without batch")
     exactly_once = config.delivery == "exactly_once"
     if exactly_once and options.sink is None:
         raise InvalidConfig(f"the group {group} delivers exactly once", remedy="Give a sink that commits positions too")

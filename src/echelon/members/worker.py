@@ -1,13 +1,16 @@
 """One partition at work: reads its messages, has them processed, and knows how far it is."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Protocol
 
 from echelon.errors import EchelonError, OutOfRange
 from echelon.group.own import Run
+from echelon.keys import key_name
 from echelon.members.failures import Failures
+from echelon.members.lanes import Lanes
 from echelon.members.transactions import Refused, Transactor
 from echelon.model import Message
 
@@ -40,8 +43,8 @@ class Processing(Protocol):
         """How many messages were handled."""
         ...
 
-    async def put(self, messages: Sequence[Message], *, window: int) -> None:
-        """Take messages, in order; waits while more than `window` are in flight."""
+    async def put(self, messages: Sequence[Message]) -> None:
+        """Take messages, in order; waits while the buffer is full."""
         ...
 
     def stop(self, *, cancel: bool) -> None:
@@ -52,36 +55,38 @@ class Processing(Protocol):
 class Worker:
     """Processes one partition for one run. All methods are called in the event loop's thread and do not block.
 
-    `tail` gives the partition's messages from a position on. `process` makes what processes messages from a position
-    on; it calls its second argument when nothing runs any more. `announce` (at most once) waits until the group knows
-    that everything before a position is about to be processed. `transactor` (exactly once) is opened first. `wake`
-    is called when there is something to decide.
+    `tail` gives the partition's messages from a position on, `read` those of a range. `process` makes what processes
+    messages from a position on; it calls its second argument when nothing runs any more. `announce` (at most once)
+    waits until the group knows that everything before a position is about to be processed. `transactor` (exactly
+    once) is opened first. `wake` is called when there is something to decide.
     """
 
     def __init__(
         self,
         tail: Callable[[int], AsyncGenerator[list[Message], None]],
+        read: Callable[[int, int], AsyncGenerator[list[Message], None]],
         run: Run,
         failures: Failures,
         *,
         process: Callable[[int, Callable[[], None]], Processing],
         announce: Callable[[Run, int], Awaitable[None]] | None,
         transactor: Transactor | None,
-        window: int,
         wake: Callable[[], None],
     ) -> None:
         self.run = run
         self.handled = 0
         """Messages handled before it was last started."""
         self._tail = tail
+        self._range = read
+        self._answering: dict[str, asyncio.Task[None]] = {}
         self._failures = failures
         self._process = process
         self._announce = announce
         self._transactor = transactor
-        self._window = window
         self._wake = wake
         self._processing: Processing | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._stopping = False
         self._unreadable: EchelonError | None = None
 
     @property
@@ -92,12 +97,43 @@ class Worker:
     def start(self, *, idle: bool) -> None:
         """Take messages from where the run, or its sink, stands. `idle`: only find out where that is."""
         self._processing = None
+        self._stopping = False
         self._reading = asyncio.ensure_future(self._read(idle=idle))
         self._reading.add_done_callback(lambda _: self._ended())
         self.update()
 
+    def answer(self, called: Mapping[str, bool]) -> None:
+        """Try parked keys again, or pass over what is parked of them (True)."""
+        for name, skip in called.items():
+            if name in self._failures.parked and name not in self._answering and isinstance(self._processing, Lanes):
+                task = asyncio.ensure_future(self._try_again(self._processing, name, skip=skip))
+                self._answering[name] = task
+                task.add_done_callback(partial(self._answered, name))
+
+    def _answered(self, name: str, _task: asyncio.Task[None]) -> None:
+        del self._answering[name]
+        self._ended()
+
+    async def _try_again(self, lanes: Lanes, name: str, *, skip: bool) -> None:
+        begin = self._failures.parked[name]
+        while not self._stopping:
+            end = lanes.position
+            if not skip:
+                async with aclosing(self._range(begin, end)) as messages:
+                    async for message in (message async for some in messages for message in some):
+                        if key_name(message.key) == name and not await lanes.handle_again(message):
+                            self._failures.parked[name] = message.sequence
+                            return
+            if lanes.unpark(name, end):
+                return
+            begin = end
+
     def stop(self, *, cancel: bool) -> None:
         """Take no more messages. `cancel`: cancel what was begun; else let it end."""
+        self._stopping = True
+        if cancel:
+            for task in self._answering.values():
+                task.cancel()
         if self._reading is not None:
             self._reading.cancel()
         if self._processing is not None:
@@ -109,7 +145,8 @@ class Worker:
         run, processing = self.run, self._processing
         reading = self._reading is not None and not self._reading.done()
         run.refused = self._transactor is not None and self._transactor.refused
-        run.busy = (processing is not None and processing.busy) or (reading and run.state != "running")
+        works = bool(self._answering) or (processing is not None and processing.busy)
+        run.busy = works or (reading and run.state != "running")
         if processing is None:
             return
         run.in_flight = processing.in_flight
@@ -155,5 +192,5 @@ class Worker:
                 position = messages[-1].sequence + 1
                 if self._announce is not None:
                     await self._announce(self.run, position)
-                await processing.put(messages, window=self._window)
+                await processing.put(messages)
         return position

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import nats
@@ -14,9 +14,9 @@ from echelon.local import NatsServer
 from echelon.testing.contract import Sent
 
 
-async def call(url: str, what: str, body: object = None, **options: Any) -> dict[str, Any]:
+async def call(url: str, what: str, body: object = None, **options: object) -> dict[str, Any]:
     """One request to JetStream's API, by nats-py alone. Fails if it is answered with an error."""
-    client = await nats.connect(url, **options)
+    client = await nats.connect(url, **cast(dict[str, Any], options))
     try:
         reply = await client.request(f"$JS.API.{what}", msgspec.json.encode(body) if body else b"", timeout=10)
     finally:
@@ -26,7 +26,7 @@ async def call(url: str, what: str, body: object = None, **options: Any) -> dict
     return answer
 
 
-async def make_stream(url: str, name: str, subjects: Sequence[str], **config: Any) -> dict[str, Any]:
+async def make_stream(url: str, name: str, subjects: Sequence[str], **config: object) -> dict[str, Any]:
     """A stream that answers direct gets."""
     return await call(
         url, f"STREAM.CREATE.{name}", {"name": name, "subjects": subjects, "allow_direct": True, **config}

@@ -67,7 +67,7 @@ class Settings:
             "isolation.level": "read_committed",
             "fetch.error.backoff.ms": "100",
             "fetch.queue.backoff.ms": "5",  # The default of a second is waited out whenever the queue was full.
-            "queued.max.messages.kbytes": "16384",
+            "queued.max.messages.kbytes": "4096",
             **self.properties,
             "group.id": group,
             "enable.auto.commit": "false",

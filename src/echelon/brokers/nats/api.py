@@ -214,9 +214,12 @@ class JetStream:
         reply = await self.connection.request(f"{self.prefix}.{what}", payload)
         if reply.status[0] == NO_RESPONDERS:
             raise Unreachable(f"JetStream does not answer at {self.connection.settings.place}")
-        error = msgspec.json.decode(reply.payload, type=_Answer).error
-        if error is None:
-            return msgspec.json.decode(reply.payload, type=answer)
+        try:
+            error = msgspec.json.decode(reply.payload, type=_Answer).error
+            if error is None:
+                return msgspec.json.decode(reply.payload, type=answer)
+        except msgspec.DecodeError as wrong:
+            raise BrokerError(f"JetStream's answer to {what} cannot be read: {wrong}") from None
         if error.err_code == _STREAM_NOT_FOUND and stream:
             raise StreamNotFound(f"there is no stream {stream}", remedy="Check its name, the account and the domain")
         if error.err_code in _NOT_ENABLED:

@@ -94,6 +94,11 @@ class Connection:
         """Whether the server says that it has JetStream."""
         return self._client.has_jetstream
 
+    @property
+    def is_up(self) -> bool:
+        """Whether there is a connection now."""
+        return self._up.is_set() and not self._is_closed
+
     def check_open(self) -> None:
         """Raise Unreachable if the connection was closed for good."""
         if self._is_closed:

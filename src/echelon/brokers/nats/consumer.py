@@ -148,7 +148,7 @@ class OrderedConsumer:
         try:
             if subscription:
                 await self._js.connection.unsubscribe(subscription)
-            if name:
+            if name and self._js.connection.is_up:
                 await self._js.connection.publish(f"{self._js.prefix}.CONSUMER.DELETE.{self._stream}.{name}")
         except Unreachable:
             pass  # The server will notice by itself.

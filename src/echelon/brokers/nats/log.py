@@ -98,16 +98,11 @@ class NatsLog:
         subject = f"{_subject(self._group)}.{'admin' if admin else 'member'}"
         appending = await self._js.connection.ask(subject, data)
         # Whether there is a group that the record belongs to is asked at the same time.
-        looking = asyncio.ensure_future(self._is_there())
-        try:
-            reply = await self._js.connection.answer(appending)
-            if not await looking:
-                raise self._not_found()
-        finally:
-            looking.cancel()
+        reply, is_there = await asyncio.gather(self._js.connection.answer(appending), self._is_there())
+        if not is_there:
+            raise self._not_found()
         sequence = stored(reply, subject)
         if sequence is None:
-            await self.check_there()
             raise Unreachable(f"the stream {STREAM} does not answer")
         return sequence
 

@@ -97,10 +97,8 @@ class Windows:
             body: dict[str, object] = {"seq": max(start, 1), "batch": self._size, "max_bytes": self._bytes}
             if self._filter:
                 body["next_by_subj"] = self._filter
-            async with asyncio.TaskGroup() as both:
-                getting = both.create_task(self._js.get(self._stream, body))
-                looking = both.create_task(self._js.details(self._stream))
-            window = Window(start, getting.result(), self._splitter, looking.result())
+            batch, details = await asyncio.gather(self._js.get(self._stream, body), self._js.details(self._stream))
+            window = Window(start, batch, self._splitter, details)
             if window.end > start:
                 self._kept = [*self._kept, window][-self._most_kept :]
             return window

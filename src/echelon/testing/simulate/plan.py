@@ -79,13 +79,14 @@ def draw(rng: Random) -> Plan:
     membership = rng.choice(("listed", "listed", "auto", "mapped"))
     members = tuple(f"m{number}" for number in range(rng.randint(1, 3)))
     names = [str(number) for number in range(partitions)]
+    delivery = rng.choice(DELIVERIES)
     config = Config(
         streams=(Stream("data", partitions),),
         positions=dict.fromkeys(names, 10),
         members=members if membership == "listed" else None,
         mapping=deal(names, members) if membership == "mapped" else None,
         assignment="mapped" if membership == "mapped" else rng.choice(("sticky", "sticky", "sticky", "blocks")),
-        delivery=rng.choice(DELIVERIES),
+        delivery=delivery,
         interval=INTERVAL / 1000,
         drain_time=1.0,
         cut_time=4.0,
@@ -93,7 +94,7 @@ def draw(rng: Random) -> Plan:
         cuts_kept=2,
         history=60.0,
         snapshot_every=100,
-        on_failure="park" if rng.random() < 0.2 else "stop",
+        on_failure="park" if delivery == "at_least_once" and rng.random() < 0.4 else "stop",
     )
     return Plan(
         config=config,
