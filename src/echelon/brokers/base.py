@@ -150,12 +150,24 @@ class Broker(Protocol):
         """
         ...
 
-    async def reader(self, group: str, stream: Stream) -> Reader:
-        """A reader of the stream's data as the group `group` partitions it."""
+    async def reader(self, group: str, stream: Stream, *, alone: bool = True) -> Reader:
+        """A reader of the stream's data as the group `group` partitions it; `alone` if it is over this one stream."""
         ...
 
     async def writer(self) -> Writer:
         """A writer for any subject or topic."""
+        ...
+
+    async def prepare_outlets(self, group: str) -> None:
+        """Make what takes a group's dead letters and advisories, if it is not there."""
+        ...
+
+    def dead_letters(self, group: str) -> str:
+        """The subject or topic of a group's dead letters."""
+        ...
+
+    def advisories(self, group: str, kind: str) -> str:
+        """The subject or topic of a group's advisories of this kind."""
         ...
 
     async def commit(self, group: str, stream: Stream, positions: Mapping[int, int]) -> None:

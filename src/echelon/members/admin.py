@@ -48,6 +48,7 @@ async def create_group(
     config = Config(streams=prepared, positions=positions, **options)  # type: ignore[arg-type]  # checked right below
     check(config)
     log = await broker.create_log(group, prepared)
+    await broker.prepare_outlets(group)
     admin = Admin(log, group)
     try:
         await admin.open()
@@ -64,7 +65,7 @@ async def create_group(
 async def _starting_positions(broker: Broker, group: str, streams: tuple[Stream, ...], start: Start) -> dict[str, int]:
     positions: dict[str, int] = {}
     for stream in streams:
-        reader = await broker.reader(group, stream)
+        reader = await broker.reader(group, stream, alone=len(streams) == 1)
         bounds = (await reader.info()).bounds
         for number in range(stream.partitions):
             name = partition_name(stream.name, number, alone=len(streams) == 1)

@@ -6,24 +6,26 @@ import logging
 import os
 import signal
 import uuid
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
+import msgspec
 from msgspec import structs
 
 from echelon.brokers.base import Broker
 from echelon.errors import BrokerError, EchelonError, GroupDeleted, LogBroken
 from echelon.group.actions import Action, Close, Drain, Exit, GoOn, Halt, Send, Start
-from echelon.group.advisories import Watch
+from echelon.group.advisories import Advisory, Watch
 from echelon.group.decide import decide
 from echelon.group.own import Own
-from echelon.group.records import AnyRecord, Newer, Profile, Record, encode
+from echelon.group.records import AnyRecord, Configure, Newer, Profile, Record, encode
 from echelon.group.world import World
 from echelon.members.clock import now
 from echelon.members.counters import Counters
 from echelon.members.desk import Desk
 from echelon.members.events import Event, Fenced, PartitionEnded, PartitionStarted
 from echelon.members.follower import Follower
+from echelon.members.growth import grown
 from echelon.members.handlers import Handler, understand
 from echelon.members.machine import this_machine
 from echelon.members.neighbours import Neighbours
@@ -63,7 +65,7 @@ class Member:
         self._neighbours = Neighbours(machine, self._note_gone)
         self._woken = asyncio.Event()
         self._desk = Desk(broker, group, self._call, self._options, self._own, self._woken.set)
-        self._appends: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._exit: Exit | None = None
         self._was_fenced = True
 
@@ -130,7 +132,7 @@ class Member:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), self.world.interval / 8000)
         finally:
-            tasks = (following, minding, *self._appends)
+            tasks = (following, minding, *self._tasks)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -162,6 +164,8 @@ class Member:
         self._own.heard(self.world, entry, record, counted=counted, now=now())
         for advisory in self._watch.look(self.world):
             self._on_event(advisory)
+            if self.world.chair() == self._own.id:
+                self._spawn(self._publish(advisory))
         self._desk.heard(self.world)
         self._woken.set()
 
@@ -225,9 +229,22 @@ class Member:
             self._on_event(PartitionEnded(name, run.epoch))
 
     def _send(self, record: Record) -> None:
-        task = asyncio.ensure_future(self._append(encode(self._own.stamp(record, now()))))
-        self._appends.add(task)
-        task.add_done_callback(self._appends.discard)
+        self._spawn(self._append(encode(self._own.stamp(record, now()))))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _publish(self, advisory: Advisory) -> None:
+        """Publish an advisory, as one instance does for the group; a second copy is recognised by its id."""
+        subject = self._broker.advisories(self.group, advisory.kind)
+        identity = f"{self.world.identity}-{advisory.id}"
+        try:
+            writer = await self._broker.writer()
+            await writer.write(subject, msgspec.json.encode(advisory), key=advisory.kind.encode(), id=identity)
+        except BrokerError as error:
+            logger.warning("an advisory of %s was not published: %s", self.group, error)
 
     async def _append(self, data: bytes) -> None:
         try:
@@ -238,15 +255,28 @@ class Member:
             self._own.stored(self.world.interval, now())
 
     async def _mind(self) -> None:
-        """Now and then: how much waits, and what the broker's own tools should know."""
+        """Now and then: how much waits, what the broker's own tools should know, and whether the streams have grown."""
         told: dict[str, int] = {}
         while True:
             await asyncio.sleep(max(1.0, self.world.interval / 2000))
             try:
                 await self._desk.look_at_backlog()
                 await self._tell_broker(told)
+                if self.world.chair() == self._own.id:
+                    await self._look_for_growth()
             except EchelonError as error:
                 logger.warning("the backlog of %s is not known: %s", self.group, error)
+
+    async def _look_for_growth(self) -> None:
+        """Write a new configuration if the streams have gained partitions; one instance does so for the group."""
+        config, replaces = self.world.config, self.world.configured
+        assert config is not None
+        new = await grown(config, self._desk.info)
+        if new is not None:
+            read = self.world.sequence
+            self._send(
+                Configure(group=self.world.identity, sender=self._own.id, read=read, config=new, replaces=replaces)
+            )
 
     async def _tell_broker(self, told: dict[str, int]) -> None:
         config = self.world.config

@@ -120,6 +120,21 @@ class KafkaBroker:
         """A writer for any topic."""
         return KafkaWriter(self._connection)
 
+    async def prepare_outlets(self, group: str) -> None:
+        """Make the topics for the group's dead letters and advisories; the latter are kept for a week."""
+        admin = self._connection.admin
+        replicas = min(_MOST_REPLICAS, await admin.brokers())
+        await admin.create_topic(self.dead_letters(group), replicas, {"retention.ms": "-1"})
+        await admin.create_topic(self.advisories(group, ""), replicas, {"retention.ms": str(7 * 86_400_000)})
+
+    def dead_letters(self, group: str) -> str:
+        """The topic of a group's dead letters."""
+        return f"echelon.dead.{group}"
+
+    def advisories(self, group: str, kind: str) -> str:
+        """The topic of a group's advisories, of every kind."""
+        return f"echelon.advisory.{group}"
+
     async def commit(self, group: str, stream: Stream, positions: Mapping[int, int]) -> None:
         """Commit the positions to Kafka under the group's name. Fails while a consumer of that name is live."""
         await self._connection.admin.commit(group, stream.name, positions)

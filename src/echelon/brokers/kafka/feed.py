@@ -17,16 +17,18 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from echelon.brokers.kafka.admin import Admin
 from echelon.brokers.kafka.faults import OUT_OF_RANGE, fault
-from echelon.brokers.kafka.messages import partition_of
-from echelon.errors import EchelonError, Unreachable
+from echelon.brokers.kafka.messages import offset_of, partition_of
+from echelon.errors import BrokerError, EchelonError, Unreachable
 
 log = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
-_POLL: Final = 0.05  # What is asked of the consumer waits as long, in seconds.
+# What is asked of the consumer waits for the end of a poll: shortly, while someone is about to ask.
+_POLL: Final = 0.05
+_SHORT_POLL: Final = 0.002
 _BATCH: Final = 1000
-# A partition is paused while its receiver has as much to take.
+# A partition is fetched no further while its receiver has as much to take.
 _MESSAGES: Final = 5000
 _BYTES: Final = 1 << 20
 # How often a feed makes sure that its topic is still there and still the same, in seconds.
@@ -40,21 +42,29 @@ class PlaceLost(Exception):
 class _Lane(Generic[Item]):
     """What was received of one partition and not yet taken."""
 
-    def __init__(self, partition: int) -> None:
+    def __init__(self, partition: int, start: int) -> None:
         self.partition = partition
-        self.is_paused = False
+        self.position = start
         self._lock = threading.Lock()
         self._items: list[Item] = []
         self._size = 0
+        self._is_full = False
         self._failure: Exception | None = None
         self._news = asyncio.Event()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more is to be fetched for now."""
+        return self._is_full
+
     def put(self, items: list[Item], size: int) -> bool:
-        """Add what was received; whether it is enough for now. For the thread."""
+        """Add what was received; whether the lane is full by that. For the thread."""
         with self._lock:
             self._items += items
             self._size += size
-            return len(self._items) >= _MESSAGES or self._size >= _BYTES
+            was_full = self._is_full
+            self._is_full = was_full or len(self._items) >= _MESSAGES or self._size >= _BYTES
+            return self._is_full and not was_full
 
     def tell(self) -> None:
         """Wake the receiver."""
@@ -65,8 +75,8 @@ class _Lane(Generic[Item]):
         self._failure = self._failure or failure
         self._news.set()
 
-    async def take(self) -> list[Item]:
-        """All that is there, as soon as there is something."""
+    async def take(self) -> tuple[list[Item], bool]:
+        """All that is there, as soon as there is something; and whether the lane was full."""
         while not self._items:
             if self._failure:
                 raise self._failure
@@ -74,7 +84,8 @@ class _Lane(Generic[Item]):
             self._news.clear()
         with self._lock:
             items, self._items, self._size = self._items, [], 0
-        return items
+            was_full, self._is_full = self._is_full, False
+        return items, was_full
 
 
 class Feed(Generic[Item]):
@@ -101,8 +112,9 @@ class Feed(Generic[Item]):
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[int, _Lane[Item]] = {}
         self._orders: deque[Callable[[], None]] = deque()
-        # The lanes again, as the thread knows them: they change in step with what the consumer is assigned.
-        self._assigned: dict[int, _Lane[Item]] = {}
+        # For the thread: the lanes that the consumer fetches for, and those that are full.
+        self._fetching: dict[int, _Lane[Item]] = {}
+        self._full: set[_Lane[Item]] = set()
         self._thread = threading.Thread(target=self._serve, name="kafka-feed", daemon=True)
         self._watching: asyncio.Task[None] | None = None
 
@@ -111,20 +123,20 @@ class Feed(Generic[Item]):
 
     async def follow(self, partition: int, start: int) -> AsyncGenerator[list[Item], None]:
         """Items of a partition from `start` on, as they come. Raises PlaceLost, StreamNotFound, Denied."""
-        lane = self._lanes[partition] = _Lane[Item](partition)
-        self._orders.append(partial(self._assign, lane, start))
+        lane = self._lanes[partition] = _Lane[Item](partition, start)
+        self._orders.append(partial(self._fetch, lane))
         if self._watching is None:
             self._watching = self._loop.create_task(self._watch())
             self._thread.start()
         try:
             while True:
-                items = await lane.take()
-                if lane.is_paused:
-                    self._orders.append(partial(self._resume, lane))
+                items, was_full = await lane.take()
+                if was_full:
+                    self._orders.append(partial(self._fetch_again, lane))
                 yield items
         finally:
             del self._lanes[partition]
-            self._orders.append(partial(self._unassign, lane))
+            self._orders.append(partial(self._fetch_no_more, lane))
             if not self._lanes:
                 self.close()
 
@@ -150,10 +162,9 @@ class Feed(Generic[Item]):
                 continue
             except EchelonError as error:
                 self._fail(self._lanes.values(), error)
-                return
+                continue
             if topic.identity != self._identity:
                 self._fail(self._lanes.values(), PlaceLost(f"the topic {self._topic} was made anew"))
-                return
 
     @staticmethod
     def _fail(lanes: Iterable[_Lane[Item]], error: Exception) -> None:
@@ -166,13 +177,19 @@ class Feed(Generic[Item]):
             while self.is_open:
                 while self._orders:
                     self._orders.popleft()()
-                first = self._consumer.poll(_POLL)
+                first = self._consumer.poll(_SHORT_POLL if self._full else _POLL)
                 if first is not None:
                     self._receive([first, *self._consumer.consume(_BATCH, 0)])
         except KafkaException as error:
-            self._call(self._fail, list(self._assigned.values()), fault(error.args[0], f"follow {self._topic}"))
+            self._give_up(fault(error.args[0], f"follow {self._topic}"))
+        except Exception as error:  # noqa: BLE001  (whatever it is, those who wait must hear of it)
+            self._give_up(BrokerError(f"could not follow {self._topic}: {error!r}"))
         finally:
             self._consumer.close()
+
+    def _give_up(self, error: EchelonError) -> None:
+        self.is_open = False
+        self._call(self._fail, [*self._fetching.values(), *self._full], error)
 
     def _receive(self, messages: list[Message]) -> None:
         if any(map(Message.error, messages)):
@@ -182,21 +199,21 @@ class Feed(Generic[Item]):
             messages = [message for message in messages if not message.error()]
         told = []
         for partition, run in groupby(messages, partition_of):
-            lane = self._assigned.get(partition)
+            lane = self._fetching.get(partition)
             if lane is None:
                 continue
             part = list(run)
-            is_enough = lane.put(self._convert(lane.partition, part), sum(map(len, part)))
-            if is_enough and not lane.is_paused:
-                lane.is_paused = True
-                self._consumer.pause([TopicPartition(self._topic, lane.partition)])
+            lane.position = offset_of(part[-1]) + 1
+            if lane.put(self._convert(partition, part), sum(map(len, part))):
+                self._fetch_no_more(lane)
+                self._full.add(lane)
             told.append(lane)
         if told:
             self._call(_tell, told)
 
     def _hear(self, message: Message) -> None:
         error = message.error()
-        lane = self._assigned.get(partition_of(message))
+        lane = self._fetching.get(partition_of(message))
         if error and error.name() in OUT_OF_RANGE and lane:
             self._call(lane.fail, PlaceLost(error.str()))
         else:
@@ -209,18 +226,21 @@ class Feed(Generic[Item]):
         except RuntimeError:  # The loop is closed: nobody receives any more.
             self.is_open = False
 
-    def _assign(self, lane: _Lane[Item], start: int) -> None:
-        self._consumer.incremental_assign([TopicPartition(self._topic, lane.partition, start)])
-        self._assigned[lane.partition] = lane
+    def _fetch(self, lane: _Lane[Item]) -> None:
+        self._consumer.incremental_assign([TopicPartition(self._topic, lane.partition, lane.position)])
+        self._fetching[lane.partition] = lane
 
-    def _unassign(self, lane: _Lane[Item]) -> None:
-        self._consumer.incremental_unassign([TopicPartition(self._topic, lane.partition)])
-        del self._assigned[lane.partition]
+    def _fetch_no_more(self, lane: _Lane[Item]) -> None:
+        # Not paused: a paused partition goes on only after a second.
+        if self._fetching.get(lane.partition) is lane:
+            self._consumer.incremental_unassign([TopicPartition(self._topic, lane.partition)])
+            del self._fetching[lane.partition]
+        self._full.discard(lane)
 
-    def _resume(self, lane: _Lane[Item]) -> None:
-        if self._assigned.get(lane.partition) is lane and lane.is_paused:
-            lane.is_paused = False
-            self._consumer.resume([TopicPartition(self._topic, lane.partition)])
+    def _fetch_again(self, lane: _Lane[Item]) -> None:
+        if lane in self._full and not lane.is_full:
+            self._full.remove(lane)
+            self._fetch(lane)
 
 
 def _tell(lanes: Iterable[_Lane[Item]]) -> None:

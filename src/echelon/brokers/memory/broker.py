@@ -108,6 +108,20 @@ class MemoryBroker:
         """A writer for the subjects of all streams."""
         return MemoryWriter(self._connection)
 
+    async def prepare_outlets(self, group: str) -> None:
+        """Make the stream `echelon`, which takes the dead letters and advisories of all groups."""
+        self._connection.check()
+        if "echelon" not in self.server.streams:
+            self.server.create_stream("echelon")
+
+    def dead_letters(self, group: str) -> str:
+        """The subject of a group's dead letters."""
+        return f"echelon.dead.{group}"
+
+    def advisories(self, group: str, kind: str) -> str:
+        """The subject of a group's advisories of this kind."""
+        return f"echelon.advisory.{group}.{kind}"
+
     async def commit(self, group: str, stream: Stream, positions: Mapping[int, int]) -> None:
         """Keep the positions under the group's name."""
         self._connection.check()

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Final, Self
 
 from msgspec.structs import replace
 
@@ -15,6 +15,16 @@ from echelon.brokers.nats.reader import NatsReader
 from echelon.brokers.nats.settings import Settings
 from echelon.errors import GroupNotFound, NotPartitionable, StreamNotFound, Unreachable
 from echelon.group.config import Stream, check_group_name
+
+_OUTLETS: Final[tuple[dict[str, Any], ...]] = (
+    {"name": "ECHELON_DEAD", "subjects": ["echelon.dead.*"], "description": "What handlers gave up on"},
+    {
+        "name": "ECHELON_ADVISORY",
+        "subjects": ["echelon.advisory.*.*"],
+        "description": "What happened to Echelon's groups in the last week",
+        "max_age": 7 * 86_400 * 10**9,
+    },
+)
 
 
 class NatsWriter:
@@ -114,6 +124,20 @@ class NatsBroker:
     async def writer(self) -> NatsWriter:
         """A writer for the subjects of all streams."""
         return NatsWriter(await self._over("writing"))
+
+    async def prepare_outlets(self, group: str) -> None:
+        """Make the streams that take the dead letters and the advisories of all groups."""
+        js = await self._over("log")
+        for config in _OUTLETS:
+            await js.create_stream({"storage": "file", "allow_direct": True, **config})
+
+    def dead_letters(self, group: str) -> str:
+        """The subject of a group's dead letters."""
+        return f"echelon.dead.{group}"
+
+    def advisories(self, group: str, kind: str) -> str:
+        """The subject of a group's advisories of this kind."""
+        return f"echelon.advisory.{group}.{kind}"
 
     async def commit(self, group: str, stream: Stream, positions: Mapping[int, int]) -> None:
         """Does nothing: JetStream keeps positions only for its own consumers."""

@@ -52,6 +52,11 @@ class EchelonClient(Client):
         """Whether the server that it is connected to has JetStream."""
         return bool(self._server_info.get("jetstream"))
 
+    @property
+    def wants_credentials(self) -> bool:
+        """Whether the server said so when it was connected to last."""
+        return bool(self._server_info.get("auth_required"))
+
     def keep_connecting(self) -> None:
         """From now on, connect anew whenever the connection is lost, for ever."""
         self.options["allow_reconnect"] = True

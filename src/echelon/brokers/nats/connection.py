@@ -277,8 +277,11 @@ class Connection:
             )
         if "TLS" in words:
             return Denied(f"{place} does not speak TLS", remedy="Turn it on there, or use nats:// without TLS options")
-        if isinstance(error, ConnectionResetError) and self.settings.needs_tls:
-            return Denied(f"{place}: {words}", remedy="Give your certificate as tls_cert and tls_key if it wants one")
+        if isinstance(error, ConnectionResetError) and (self.settings.needs_tls or self._client.wants_credentials):
+            return Denied(
+                f"{place} closed the connection when it should have let the user in",
+                remedy="Check the credentials, and give tls_cert and tls_key if it wants a certificate",
+            )
         if re.search("authori[sz]ation|authentication", words, re.IGNORECASE):
             return Denied(
                 f"{place} does not accept the credentials: {words}", remedy="Check them, and their permissions"

@@ -147,7 +147,7 @@ class Replies:
         columns = [fields[column :: _GROUPS + 1] for column in range(1, _GROUPS + 2)]
         keys, header_sizes, sizes, *_, payloads = columns
         is_whole = not fields[0] and keys.count(key) == len(keys)
-        if is_whole:
+        if is_whole and sum(map(len, payloads)) + sum(map(int, header_sizes)) == sum(map(int, sizes)):
             request.take_run(*columns[3:])
             return last + len(CRLF)
         if fields[0]:
