@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from itertools import chain, count
 
 from msgspec import structs
-from report import Row, main, row
 
 from echelon.group.config import Config, Stream
 from echelon.group.fold import apply
@@ -14,6 +13,7 @@ from echelon.group.own import Own
 from echelon.group.records import Backlog, Claim, Configure, Heartbeat, Join, Profile, Progress, Record, decode, encode
 from echelon.group.world import World
 from echelon.model import Entry
+from report import Row, main, row
 
 INSTANCES = [f"i{number:03}" for number in range(100)]
 PARTITIONS = 64

@@ -3,9 +3,9 @@
 import asyncio
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Self
+from typing import Literal, Self
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from echelon.brokers.base import Broker, Log, Reader
 from echelon.errors import GroupExists, GroupNotFound, InvalidConfig, Unreachable
@@ -30,8 +30,15 @@ from echelon.group.world import Cut, World
 from echelon.members.follower import Follower
 from echelon.model import Bounds, Entry, partition_name
 
-Start = str | int | Mapping[str, int]
-"""Where a new group begins: `earliest`, `latest`, a broker time in milliseconds, or a position for each partition."""
+
+class Committed(Struct, frozen=True):
+    """Begin where the broker's own positions stand: those of a Kafka consumer group, or a durable's ack floor."""
+
+    name: str
+
+
+Start = Literal["earliest", "latest"] | int | Committed | Mapping[str, int]
+"""Where a new group begins; a number is a broker time in milliseconds, a mapping has a position for each partition."""
 
 
 async def create_group(
@@ -40,7 +47,7 @@ async def create_group(
     """Make a group over these streams, with options as `Config` has them, and return its world.
 
     Making one that exists and is equal does nothing. Raises GroupExists if it is another one, InvalidConfig,
-    StreamNotFound, NotPartitionable.
+    StreamNotFound, NotPartitionable, and GroupNotFound if nothing is committed where it should begin.
     """
     check_group_name(group)
     prepared = tuple([await broker.prepare(group, stream) for stream in streams])
@@ -67,13 +74,19 @@ async def _starting_positions(broker: Broker, group: str, streams: tuple[Stream,
     for stream in streams:
         reader = await broker.reader(group, stream, alone=len(streams) == 1)
         bounds = (await reader.info()).bounds
+        kept = await broker.committed(start.name, stream) if isinstance(start, Committed) else {}
         for number in range(stream.partitions):
             name = partition_name(stream.name, number, alone=len(streams) == 1)
-            positions[name] = await _starting_position(reader, number, name, bounds[number], start)
+            if isinstance(start, Committed):
+                positions[name] = kept.get(number, bounds[number].first)
+            else:
+                positions[name] = await _starting_position(reader, number, name, bounds[number], start)
     return positions
 
 
-async def _starting_position(reader: Reader, number: int, name: str, bounds: Bounds, start: Start) -> int:
+async def _starting_position(
+    reader: Reader, number: int, name: str, bounds: Bounds, start: str | int | Mapping[str, int]
+) -> int:
     match start:
         case "earliest":
             return bounds.first
