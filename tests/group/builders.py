@@ -194,19 +194,23 @@ class Member:
         """Send a record of its own; it is stored at once, and not yet read back."""
         return self.log.append(encode(self.own.stamp(record, self.now)))
 
-    def act(self) -> list[Action]:
-        """Decide, and do all of it; handlers take no time."""
+    def act(self, *, send: bool = True) -> list[Action]:
+        """Decide, and do all of it; handlers take no time. Without `send`, what it sends is lost."""
         actions = self.decide()
         for action in actions:
-            self._perform(action)
+            self._perform(action, send=send)
         return actions
 
-    def _perform(self, action: Action) -> None:
+    def _perform(self, action: Action, *, send: bool) -> None:
         match action:
-            case Send(record):
+            case Send(record) if send:
                 self.send(record)
+            case Send(record):
+                self.own.stamp(record, self.now)
             case Start(name, idle=idle):
-                self.own.start(self.world.partitions[name], self.now, idle=idle)
+                # An exactly-once sink has not answered yet.
+                ready = self.world.config is None or self.world.config.delivery != "exactly_once"
+                self.own.start(self.world.partitions[name], self.now, idle=idle, ready=ready)
             case Drain(name):
                 self.own.turn(name, "draining", self.now)
             case Halt(name):
@@ -241,3 +245,21 @@ class Member:
     def run(self, name: str) -> Run:
         """Its run of a partition."""
         return self.own.runs[name]
+
+
+def sitting(**options: object) -> Member:
+    """`a`, which holds m1, the only seat, and runs both partitions."""
+    member = Member(Log(make(members=["m1"], **options)), "a", "m1")
+    member.settle()
+    assert [run.state for run in member.own.runs.values()] == ["running", "running"]
+    return member
+
+
+def of(kind: type[Action], actions: list[Action]) -> list[Action]:
+    """The actions of a kind."""
+    return [action for action in actions if isinstance(action, kind)]
+
+
+def sent(kind: type[Record], actions: list[Action]) -> list[Record]:
+    """The records of a kind that were sent."""
+    return [action.record for action in actions if isinstance(action, Send) and isinstance(action.record, kind)]

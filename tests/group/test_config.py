@@ -99,6 +99,8 @@ def test_the_ends_of_the_ranges_are_allowed(options: dict[str, object]) -> None:
         ({"backoff": (0.0, 1.0)}, "backoff is 0.0 to 1.0 s; it must grow from above 0 to at most 3600 s"),
         ({"backoff": (2.0, 1.0)}, "backoff is 2.0 to 1.0 s"),
         ({"backoff": (1.0, 3601.0)}, "backoff is 1.0 to 3601.0 s"),
+        ({"on_failure": "park", "delivery": "at_most_once"}, "parked only where delivery is at least once"),
+        ({"on_failure": "park", "delivery": "exactly_once"}, "parked only where delivery is at least once"),
         ({"parked": -1}, "parked is -1; it must be at least 0"),
         ({"members": ["a b"]}, "'a b' cannot name a member"),
         ({"members": [""]}, "'' cannot name a member"),

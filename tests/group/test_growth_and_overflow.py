@@ -282,6 +282,23 @@ def test_backlog_counts_from_the_owner_and_for_partitions_without_one_from_any_i
     assert (log.partition("0").pending, log.partition("0").in_flight) == (50, 5)
 
 
+def test_what_a_lost_owner_had_fetched_counts_no_more() -> None:
+    log = spilling(min_ack_pending=10)
+    log.sit("c")
+    log.write("a", "heartbeat", backlog={"0": [0, 20]})
+    assert takes_part(log)
+    log.run(2.25, "c", "o")
+    assert not takes_part(log)
+
+
+def test_what_was_fetched_of_a_released_partition_counts_no_more() -> None:
+    log = Log(make(members=["m1"]))
+    log.sit("a", "m1")
+    log.write("a", "heartbeat", backlog={"0": [0, 20]})
+    log.release("a", "0")
+    assert log.partition("0").in_flight == 0
+
+
 def test_in_a_listed_group_too_an_overflow_member_takes_part_by_backlog() -> None:
     log = Log(make(4))
     log.sit("a", "m1")

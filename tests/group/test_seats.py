@@ -372,3 +372,14 @@ def test_who_has_written_nothing_for_ten_intervals_is_forgotten_with_its_seat() 
     log.run(11, "b")
     assert set(log.world.instances) == {"b"}
     assert log.holder("m1") is None
+
+
+def test_who_is_forgotten_without_ever_being_stale_loses_its_partitions() -> None:
+    log = waiting()
+    for _ in range(8):
+        log.run(1.75, "b")
+        log.later(3).beat("b")
+        assert "a" not in log.world.instances or not log.world.instances["a"].stale
+    assert set(log.world.instances) == {"b"}
+    assert log.owners() == {"0": None, "1": None}
+    assert set(log.partition("0").waits) == {"a"}

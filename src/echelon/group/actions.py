@@ -27,16 +27,18 @@ class Start(Struct, frozen=True):
 
 
 class Drain(Struct, frozen=True):
-    """Take no more messages of the partition; let what was begun end, and count it."""
+    """Take no more messages of the partition; let what was begun end.
+
+    It counts, unless the partition has another epoch by now.
+    """
 
     partition: str
 
 
 class Halt(Struct, frozen=True):
-    """Take no more messages of the partition. `cancel`: cancel what was begun; else let it end, uncounted."""
+    """Take no more messages of the partition, and cancel what was begun; it does not count."""
 
     partition: str
-    cancel: bool
 
 
 class GoOn(Struct, frozen=True):

@@ -157,7 +157,7 @@ def _seats(before: World, after: World) -> Iterator[Advisory]:
         old, new = before.holder(member), after.holder(member)
         if old is not None and (new is None or new.id != old.id):
             yield SeatLost(
-                sequence=at, time=time, member=member, instance=old.id, reason=_reason(after, member, old.id)
+                sequence=at, time=time, member=member, instance=old.id, reason=_reason(before, after, member, old.id)
             )
         if new is not None and (old is None or new.id != old.id):
             yield SeatTaken(sequence=at, time=time, member=member, instance=new.id)
@@ -166,13 +166,16 @@ def _seats(before: World, after: World) -> Iterator[Advisory]:
         yield SeatsUnfilled(sequence=at, time=time, seats=len(after.seats), instances=len(after.seats) - unfilled)
 
 
-def _reason(after: World, member: str, instance: str) -> Literal["timeout", "admin", "left", "preempted"]:
+def _reason(
+    before: World, after: World, member: str, instance: str
+) -> Literal["timeout", "admin", "left", "preempted"]:
     known = after.instances.get(instance)
-    if known is None or known.leaving:
+    stepped_down = known is not None and known.stepped_down > before.sequence
+    if known is None or (stepped_down and known.leaving):
         return "left"
     if known.stale:
         return "timeout"
-    return "admin" if member not in after.seats or known.stepped_down else "preempted"
+    return "admin" if member not in after.seats or stepped_down else "preempted"
 
 
 def _unfilled(world: World) -> int:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, Literal
 
+import msgspec
 from msgspec import Struct, field
 
 from echelon.assignment import check_mapping
@@ -120,6 +121,10 @@ def check_member_name(name: str) -> None:
 
 def check(config: Config) -> None:
     """Raise InvalidConfig, naming the mistake, unless `config` may be a group's configuration."""
+    try:
+        msgspec.convert(msgspec.to_builtins(config), Config)
+    except msgspec.ValidationError as error:
+        raise InvalidConfig(f"the configuration does not fit: {error}") from error
     _check_streams(config)
     for name, least, most in _DURATIONS:
         _check_range(name, getattr(config, name), least, most)
@@ -148,6 +153,8 @@ def check_change(old: Config, new: Config) -> None:
     check(new)
     if old.membership != new.membership and "auto" in (old.membership, new.membership):
         raise InvalidConfig(f"the group is {old.membership}; it cannot become {new.membership}")
+    if old.assignment != new.assignment and "mapped" not in (old.assignment, new.assignment):
+        raise InvalidConfig(f"the assignment is {old.assignment}; it cannot become {new.assignment}")
     for name in Config.__struct_fields__:
         if name in ("members", "mapping", "assignment", "positions", "ends", "streams"):
             continue

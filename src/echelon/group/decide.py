@@ -32,7 +32,7 @@ def decide(world: World, own: Own, now: int) -> list[Action]:
     if world.config is None:
         return []
     if world.deleted:
-        return [*(Halt(name, cancel=True) for name in own.runs), Exit("deleted")]
+        return [*(Halt(name) for name, run in own.runs.items() if not drained(run)), Exit("deleted")]
     exit_reason = _must_exit(world, own, now)
     if exit_reason is not None:
         return [Exit(exit_reason)]
@@ -83,17 +83,17 @@ def _next(world: World, own: Own, name: str, run: Run, now: int) -> Action | Non
     """What is to be done about a partition that this instance runs."""
     partition = world.partitions.get(name)
     mine = partition is not None and partition.owner == own.id
-    if partition is None or not mine or run.epoch != partition.epoch:
-        if not run.busy:
-            return Close(name)
-        return None if run.state == "halted" else Halt(name, cancel=not mine)
-    if own.fenced(world.interval, now):
-        return None if run.state == "halted" else Halt(name, cancel=True)
-    if must_release(world, own, partition) or (world.cut is not None and name not in world.cut.parts):
+    over = partition is None or not mine or run.epoch != partition.epoch
+    if over and not run.busy:
+        return Close(name)
+    if not mine or own.fenced(world.interval, now):
+        return Halt(name) if run.state != "halted" and not drained(run) else None
+    assert partition is not None
+    if over or must_release(world, own, partition) or (world.cut is not None and name not in world.cut.parts):
         if run.state == "running":
             return Drain(name)
         overdue = run.state == "draining" and run.busy and now - run.since > _drain_time(world)
-        return Halt(name, cancel=True) if overdue else None
+        return Halt(name) if overdue else None
     return GoOn(name) if drained(run) and may_go_on(run) and world.cut is None else None
 
 
@@ -118,12 +118,11 @@ def may_start(world: World, own: Own, partition: Partition, now: int) -> bool:
     if not own.profile.checkpoint:
         return True
     seat = world.seat_of(own.id)
-    former = seat.former if seat is not None and seat.former != own.id else None
-    if seat is not None and former is not None:
-        had = (seat.member, former)
-        if any(other.former == had for other in world.owned(former)):
-            return False
-    return all(waited(world, own, other, now) for other in world.owned(own.id))
+    member = seat.member if seat is not None else ""
+    others = [other for other in world.partitions.values() if other.owner not in (None, own.id)]
+    if any(other.former == (member, other.owner) for other in others):
+        return False
+    return all(waited(world, own, other, now) for other in world.partitions.values())
 
 
 def waited(world: World, own: Own, partition: Partition, now: int) -> bool:
@@ -143,7 +142,8 @@ def _records(world: World, own: Own, now: int) -> Iterator[Record]:
     patience = world.interval // 4
     if me is None:
         if own.leaving:
-            yield Leave(group=world.identity, sender=own.id)
+            if not own.runs and Join in own.asked and Leave not in own.asked:
+                yield Leave(group=world.identity, sender=own.id)
         elif _since(own.asked.get(Join), now) >= patience:
             yield own.join(world)
         return
@@ -162,10 +162,17 @@ def _records(world: World, own: Own, now: int) -> Iterator[Record]:
     if moved is not None:
         yield moved
     yield from _chair(world, own, now)
-    yield from (Leave(group=world.identity, sender=own.id, gone=gone) for gone in own.gone if gone in world.instances)
+    yield from _proofs(world, own, now, patience)
     beat = _heartbeat(world, own, now)
     if beat is not None:
         yield beat
+
+
+def _proofs(world: World, own: Own, now: int, patience: int) -> Iterator[Leave]:
+    """That processes are gone which this instance has seen end; repeated until it is read back."""
+    for gone in own.gone & world.instances.keys():
+        if _since(own.told.get(gone), now) >= patience:
+            yield Leave(group=world.identity, sender=own.id, gone=gone)
 
 
 def _valid_runs(world: World, own: Own) -> Iterator[tuple[Partition, Run]]:
@@ -208,6 +215,7 @@ def _others_first(world: World, member: str, me: Instance) -> bool:
     return any(
         (other.profile.priority, other.member is None) < right
         and world.fresh(other)
+        and not other.leaving
         and world.claimable(world.seats[member], other)
         for other in world.instances.values()
         if other.id != me.id
@@ -223,7 +231,8 @@ def _release(world: World, own: Own, now: int, patience: int) -> Release | None:
             progress[partition.name] = Progress(partition.epoch, partition.position)
     for partition, run in _valid_runs(world, own):
         if drained(run) and (run.released or must_release(world, own, partition)):
-            progress[partition.name] = Progress(run.epoch, run.position, run.parked)
+            known = Progress(run.epoch, run.position, run.parked)
+            progress[partition.name] = known if run.ready else Progress(run.epoch, partition.position)
     urgent = any(name in own.runs and own.runs[name].asked is None for name in progress)
     if progress and (urgent or _since(own.asked.get(Release), now) >= patience):
         return Release(group=world.identity, sender=own.id, progress=progress)
@@ -243,7 +252,7 @@ def _cut_part(world: World, own: Own, now: int, patience: int) -> CutPart | None
     states: dict[str, bytes] = {}
     for partition, run in _valid_runs(world, own):
         name = partition.name
-        if drained(run) and not run.released and name not in cut.parts:
+        if drained(run) and run.ready and not run.released and name not in cut.parts:
             progress[name] = Progress(run.epoch, run.position, run.parked)
             if run.state_at_cut is not None:
                 states[name] = run.state_at_cut
@@ -277,13 +286,11 @@ def _chair(world: World, own: Own, now: int) -> Iterator[Record]:
 
 def _heartbeat(world: World, own: Own, now: int) -> Heartbeat | None:
     period = world.interval // 4
-    quiet = _since(own.last_sent, now)
-    if quiet < min(period, 1000):
-        return None
     progress = _progress(world, own)
-    if quiet < period and not progress:
-        return None
-    return Heartbeat(group=world.identity, sender=own.id, progress=progress, backlog=_backlog(world, own))
+    due = _since(own.last_sent, now) >= period
+    if due or (progress and _since(own.asked.get(Heartbeat), now) >= min(period, 1000)):
+        return Heartbeat(group=world.identity, sender=own.id, progress=progress, backlog=_backlog(world, own))
+    return None
 
 
 def _progress(world: World, own: Own) -> dict[str, Progress]:
@@ -292,6 +299,8 @@ def _progress(world: World, own: Own) -> dict[str, Progress]:
     first_counts = world.config.delivery == "exactly_once"
     progress: dict[str, Progress] = {}
     for partition, run in _valid_runs(world, own):
+        if not run.ready:
+            continue
         # Parked keys travel with every position: what was read back may be lost with the log's tail.
         parked = run.parked if run.parked or partition.parked else None
         news = run.position > partition.done or (run.parked is not None and run.parked != partition.parked)
@@ -304,9 +313,8 @@ def _backlog(world: World, own: Own) -> dict[str, Backlog]:
     """Backlog where it differs: of its own partitions, and (from one instance) of those that nobody owns."""
     seen = {partition.name: Backlog(run.pending, run.in_flight) for partition, run in _valid_runs(world, own)}
     if own.backlog and world.chair() == own.id:
-        seen |= {
-            name: Backlog(pending) for name, pending in own.backlog.items() if world.partitions[name].owner is None
-        }
+        free = {partition.name for partition in world.partitions.values() if partition.owner is None}
+        seen |= {name: Backlog(own.backlog[name]) for name in free & own.backlog.keys()}
     return {
         name: backlog
         for name, backlog in seen.items()

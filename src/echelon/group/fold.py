@@ -90,6 +90,8 @@ def renew_all(world: World) -> None:
     """Let the last record of every instance that is not stale count as made now."""
     for instance in world.instances.values():
         if not instance.stale:
+            if not world.fresh(instance):
+                instance.fresh_since = world.time
             instance.last = world.time
 
 
@@ -98,7 +100,7 @@ def counts(world: World, record: Record) -> bool:
     if world.deleted:
         return False
     if world.config is None:
-        return isinstance(record, Configure | Newer) and record.replaces == 0
+        return isinstance(record, Configure | Newer) and record.replaces is None
     if record.group != world.identity:
         return False
     if record.version > world.version and not isinstance(record, Configure | Newer):
@@ -155,7 +157,7 @@ def _end_pause(world: World) -> bool:
 
 
 def _configure(world: World, record: Configure) -> bool:
-    if record.replaces != world.configured:
+    if world.config is not None and record.replaces != world.configured:
         return False
     try:
         if world.config is None:
@@ -188,7 +190,7 @@ def _reconfigure(world: World, config: Config) -> None:
 
 
 def _newer(world: World, record: Newer) -> bool:
-    if record.replaces != world.configured:
+    if world.config is not None and record.replaces != world.configured:
         return False
     raise UnknownVersion(
         f"the group speaks version {record.version} of the protocol; this program knows up to {VERSION}",
@@ -197,6 +199,8 @@ def _newer(world: World, record: Newer) -> bool:
 
 
 def _pause(world: World, record: Pause) -> bool:
+    if record.until is not None and record.until <= world.broker_time:
+        return False
     cuts.abort(world)
     world.paused = Paused(world.sequence, record.until)
     return True

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from echelon.group.fold import fold
-from echelon.group.records import Configure, Record, Snapshot, decode
+from echelon.group.records import Record, Snapshot, decode
 from echelon.group.world import World, load
 from echelon.model import Entry
 
@@ -16,7 +16,8 @@ def world_of(entries: Sequence[Entry], *, from_start: bool) -> World | None:
     """The world at the end of the log, whose newest entries these are, without a gap.
 
     `from_start`: nothing is before them. Returns None where more has to be read: they hold no snapshot that
-    fits, and not the beginning. A log of which `from_start` entries give None is not whole.
+    fits, and not the beginning. A log of which `from_start` entries give None is not whole. Raises
+    UnknownVersion if the group speaks a newer protocol.
     """
     places = {entry.sequence: index for index, entry in enumerate(entries)}
     for snapshot in sorted(_snapshots(entries), key=lambda found: found.as_of, reverse=True):
@@ -26,10 +27,10 @@ def world_of(entries: Sequence[Entry], *, from_start: bool) -> World | None:
                 world = load(snapshot.world)
             except msgspec.DecodeError:
                 continue
-            return fold(entries[place + 1 :], world)
-    if from_start and entries and isinstance(first := decode(entries[0].data), Configure) and first.replaces == 0:
-        return fold(entries)
-    return None
+            if snapshot.version <= world.version and snapshot.group == world.identity:
+                return fold(entries[place + 1 :], world)
+    world = fold(entries) if from_start else World()
+    return world if world.config is not None else None
 
 
 def _snapshots(entries: Sequence[Entry]) -> list[Snapshot]:

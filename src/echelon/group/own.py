@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 
 from msgspec import Raw, Struct, structs
 
-from echelon.group.records import Advance, AnyRecord, CutPart, Join, Newer, Profile, Record, Release, Snapshot
+from echelon.group.records import Advance, AnyRecord, CutPart, Join, Leave, Newer, Profile, Record, Release, Snapshot
 from echelon.group.world import Partition, World, dump
 from echelon.model import Entry
 
@@ -32,6 +32,8 @@ class Run(Struct):
     """When it came into this state."""
     busy: bool = False
     """Handlers are running."""
+    ready: bool = True
+    """The position is known. Exactly once: the sink was opened and has told it."""
     released: bool = False
     """A release was sent under this epoch: nothing more is processed under it."""
     refused: bool = False
@@ -65,8 +67,8 @@ class Own:
         """Instances whose processes are known to have ended on this machine."""
         self.backlog: dict[str, int] = {}
         """Messages that wait in partitions that nobody owns, as far as this instance looked."""
-        self.picture: Snapshot | None = None
-        """A snapshot that is due to be sent."""
+        self.told: dict[str, int] = {}
+        """When it was last told that they are gone."""
         self.counter = 0
         self.last_sent: int | None = None
         self.asked: dict[type[Record], int] = {}
@@ -86,6 +88,8 @@ class Own:
         self._read: list[int] = []
         self._read_at: list[int] = []
         self._since_snapshot = 0
+        self.picture: Snapshot | None = None
+        """A snapshot that is due to be sent."""
 
     def start_over(self, now: int) -> None:
         """The world is void: end all runs and begin to read again. What was released stays so."""
@@ -101,7 +105,10 @@ class Own:
         self.counter += 1
         self._sent[self.counter] = now
         self.last_sent = now
-        self.asked[type(record)] = now
+        if isinstance(record, Leave) and record.gone is not None:
+            self.told[record.gone] = now
+        else:
+            self.asked[type(record)] = now
         self._note_sent(record, now)
         return structs.replace(record, counter=self.counter)
 
@@ -119,9 +126,14 @@ class Own:
             for name, progress in record.progress.items():
                 self.runs[name].advanced = progress.position
 
-    def start(self, partition: Partition, now: int, *, idle: bool) -> Run:
-        """The partition is started where the world has it; `idle`: it takes no messages yet."""
-        run = Run(partition.epoch, partition.position, "draining" if idle else "running", now, parked=partition.parked)
+    def start(self, partition: Partition, now: int, *, idle: bool, ready: bool = True) -> Run:
+        """The partition is started where the world has it; `idle`: it takes no messages yet.
+
+        Not `ready`: only its sink knows where it stands, and has not told yet.
+        """
+        run = Run(partition.epoch, partition.position, "draining" if idle else "running", now)
+        run.parked = partition.parked
+        run.ready = ready
         self.runs[partition.name] = run
         return run
 
@@ -170,6 +182,8 @@ class Own:
         if isinstance(record, Snapshot) and counted and world.snapshot == record.as_of:
             self._since_snapshot = 0
             self.picture = None
+        if self.picture is not None and world.marks and self.picture.as_of < world.marks[0].sequence:
+            self.picture = None  # It is too old to count.
         every = world.config.snapshot_every if world.config is not None else None
         if every is None or self._since_snapshot < every or self.picture is not None:
             return

@@ -30,7 +30,7 @@ def advance(world: World, record: Advance) -> bool:
         partition = world.partitions.get(name)
         if partition is not None and owns(partition, record.sender, progress):
             partition.position = max(partition.position, progress.position)
-            partition.reported = True
+            _note_report(partition)
     return False
 
 
@@ -62,7 +62,7 @@ def report(world: World, partition: Partition, progress: Progress) -> bool:
     before = partition.done
     holds_others = _holds_others(world, partition)
     first = not partition.reported
-    partition.reported = True
+    _note_report(partition)
     if progress.parked is not None:
         _park(partition, progress.parked)
     delivery = world.config.delivery if world.config is not None else None
@@ -71,7 +71,14 @@ def report(world: World, partition: Partition, progress: Progress) -> bool:
     elif progress.position > before or (first and delivery == "exactly_once"):
         partition.position = partition.done = progress.position
         partition.unsure = False
-    return holds_others
+    return holds_others or _holds_others(world, partition)
+
+
+def _note_report(partition: Partition) -> None:
+    """Something is reported under the epoch: so its owner has begun, and before that it waited for former ones."""
+    if not partition.reported:
+        partition.waits = {}
+    partition.reported = True
 
 
 def _park(partition: Partition, parked: Mapping[str, int]) -> None:

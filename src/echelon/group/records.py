@@ -67,6 +67,12 @@ class Profile(Struct, frozen=True, omit_defaults=True):
         return self.min_pending is not None or self.min_ack_pending is not None
 
 
+def is_valid(profile: Profile) -> bool:
+    """Whether a profile is within its limits: priority 0 to 9, thresholds at least 1."""
+    thresholds = (profile.min_pending, profile.min_ack_pending)
+    return 0 <= profile.priority <= 9 and all(least is None or least >= 1 for least in thresholds)
+
+
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
     """What every record carries: the group's identity, its sender, and the sender's counter.
 
@@ -86,10 +92,10 @@ class Admitted(Record, frozen=True, kw_only=True):
 
 
 class Configure(Admitted, frozen=True, kw_only=True, tag="configure"):
-    """Make the group, or change it; `replaces` is the sequence of the configure in force (0: none)."""
+    """Make the group (`replaces` is None), or change it; `replaces` is the sequence of the configure in force."""
 
     config: Config
-    replaces: int = 0
+    replaces: int | None = None
 
 
 class Join(Admitted, frozen=True, kw_only=True, tag="join"):
@@ -203,7 +209,7 @@ class Snapshot(Record, frozen=True, kw_only=True, tag="snapshot"):
 class Newer(Record, frozen=True, kw_only=True, tag="configure"):
     """A `configure` of a version that this program does not know; only this much of it can be read."""
 
-    replaces: int = 0
+    replaces: int | None = None
 
 
 AnyRecord = (
@@ -244,7 +250,7 @@ def decode(data: bytes) -> AnyRecord | Newer | None:
     """The record that `data` holds, or None if it cannot be read."""
     try:
         record = _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _decode_newer(data)
     if type(record) is Configure and record.version > VERSION:
         return _decode_newer(data)
@@ -254,6 +260,6 @@ def decode(data: bytes) -> AnyRecord | Newer | None:
 def _decode_newer(data: bytes) -> Newer | None:
     try:
         record = _newer.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return record if record.version > VERSION else None

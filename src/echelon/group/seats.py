@@ -3,7 +3,7 @@
 Effects of records on the world; each returns whether anything changed that assignment depends on.
 """
 
-from echelon.group.records import Claim, Join, Leave, StepDown
+from echelon.group.records import Claim, Join, Leave, StepDown, is_valid
 from echelon.group.world import Instance, Partition, Seat, World
 
 
@@ -67,6 +67,8 @@ def forget(world: World, instance: str) -> None:
 def join(world: World, record: Join) -> bool:
     """An instance is there. One that was put out of its seat may claim again, if it knew of that."""
     instance = world.instances.get(record.sender)
+    if not is_valid(record.profile):
+        return False
     if instance is None:
         instance = Instance(
             id=record.sender,
@@ -83,8 +85,9 @@ def join(world: World, record: Join) -> bool:
     elif record.read >= instance.stepped_down:
         instance.stepped_down = 0
     if record.profile.sole:
-        same = [i.id for i in world.instances.values() if i.profile.name == record.profile.name]
-        for other in (name for name in same if name != record.sender):
+        # Only those it knew of: a late join of a process that has ended must not put out its successor.
+        known = [i for i in world.instances.values() if i.joined <= record.read and i.id != record.sender]
+        for other in [i.id for i in known if i.profile.name == record.profile.name]:
             _gone(world, other)
     return True
 

@@ -208,9 +208,9 @@ class Member:
             case Drain(partition=name):
                 own.turn(name, "draining", now())
                 workers[name].stop(cancel=False)
-            case Halt(partition=name, cancel=cancel):
+            case Halt(partition=name):
                 own.turn(name, "halted", now())
-                workers[name].stop(cancel=cancel)
+                workers[name].stop(cancel=True)
             case GoOn(partition=name):
                 own.turn(name, "running", now())
                 workers[name].start(idle=False)

@@ -279,6 +279,7 @@ class Checks:
         world, run = process.world, process.own.runs[name]
         seat = world.seats.get(world.partitions[name].seat or "")
         stays = seat is not None and seat.holder == process.id and not world.partitions[name].held
+        stays &= run.epoch == world.partitions[name].epoch
         if stays and world.paused is None and world.cut is None and not process.own.leaving and not run.refused:
             self.fail(f"{process.id} drains partition {name}, which does not move")
 

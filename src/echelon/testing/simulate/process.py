@@ -158,10 +158,9 @@ class Process:
             case Drain(partition=name):
                 self.schedule.checks.interrupted(self, name)
                 own.turn(name, "draining", now)
-            case Halt(partition=name, cancel=cancel):
+            case Halt(partition=name):
                 own.turn(name, "halted", now)
-                if cancel:
-                    self._cancel(name)
+                self._cancel(name)
             case GoOn(partition=name):
                 own.turn(name, "running", now)
             case Close(partition=name):
