@@ -132,23 +132,23 @@ def parked() -> Log:
 
 def test_an_owner_can_be_asked_to_try_a_parked_key_again_or_to_pass_over_it() -> None:
     log = parked()
-    assert log.partition("0").called == {"k": False}
+    assert log.partition("0").called.keys() == {"k"}
     log.write("admin", "unpark", partition="0", keys=["l"], skip=True)
-    assert log.partition("0").called == {"k": False, "l": True}
+    assert {key: call.skip for key, call in log.partition("0").called.items()} == {"k": False, "l": True}
 
 
 def test_what_was_asked_of_a_parked_key_waits_for_the_next_owner_too() -> None:
     log = parked()
     log.run(2.25, "b")
     log.claim("b", "m1")
-    assert (log.partition("0").owner, log.partition("0").called) == ("b", {"k": False})
+    assert (log.partition("0").owner, set(log.partition("0").called)) == ("b", {"k"})
 
 
 @pytest.mark.parametrize("left", [{"l": 4}, {"k": 5, "l": 4}], ids=["gone", "parked further on"])
 def test_what_was_asked_of_a_parked_key_is_done_once_it_is(left: dict[str, int]) -> None:
     log = parked()
     log.report("a", "0", 9, parked={"k": 3, "l": 4})
-    assert log.partition("0").called == {"k": False}
+    assert log.partition("0").called.keys() == {"k"}
     log.report("a", "0", 9, parked=left)
     assert log.partition("0").called == {}
 

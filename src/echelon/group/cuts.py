@@ -98,6 +98,7 @@ def reset(world: World, record: Reset) -> bool:
         partition.called = {}
         partition.epoch = partition.reset = world.sequence
         partition.keep = record.keep
+        partition.restored = record.cut or 0
         partition.reported = partition.unsure = False
         world.reset = world.sequence
     return True

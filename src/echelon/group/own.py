@@ -50,6 +50,8 @@ class Run(Struct):
     in_flight: int = 0
     state_at_cut: bytes | None = None
     """What the application wants to keep with the cut under way."""
+    saved_for: int = 0
+    """The cut for which it was asked."""
 
 
 class Own:

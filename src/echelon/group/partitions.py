@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from echelon.assignment import blocks, mapped, sticky
 from echelon.group.records import Advance, Backlog, Heartbeat, Progress, Release, Unpark
-from echelon.group.world import Instance, Partition, World
+from echelon.group.world import Called, Instance, Partition, World
 
 
 def heartbeat(world: World, record: Heartbeat) -> bool:
@@ -83,7 +83,7 @@ def _note_report(partition: Partition) -> None:
 
 def _park(partition: Partition, parked: Mapping[str, int]) -> None:
     """Take the parked keys as reported; what was asked of a key is done once it is gone, or parked further on."""
-    partition.called = {key: skip for key, skip in partition.called.items() if parked.get(key) == partition.parked[key]}
+    partition.called = {key: call for key, call in partition.called.items() if parked.get(key) == partition.parked[key]}
     partition.parked = parked
 
 
@@ -92,7 +92,7 @@ def unpark(world: World, record: Unpark) -> bool:
     partition = world.partitions.get(record.partition)
     keys = [key for key in record.keys if partition is not None and key in partition.parked]
     if partition is not None:
-        partition.called.update(dict.fromkeys(keys, record.skip))
+        partition.called.update(dict.fromkeys(keys, Called(world.sequence, record.skip)))
     return bool(keys)
 
 

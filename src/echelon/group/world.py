@@ -62,6 +62,13 @@ class Seat(Struct):
     """The backlog is high enough for an overflow seat to take part in the assignment."""
 
 
+class Called(Struct, frozen=True, array_like=True, gc=False):
+    """A parked key is to be tried again, or (`skip`) passed over; `sequence` is that of the record that asks for it."""
+
+    sequence: int
+    skip: bool
+
+
 class Partition(Struct):
     """A partition: how far the group is in it, and who owns it."""
 
@@ -83,14 +90,16 @@ class Partition(Struct):
     """Sequence of the last reset that named it."""
     keep: bool = False
     """That reset lets a sink keep what lies past the new position."""
+    restored: int = 0
+    """The cut that the last reset went back to."""
     waits: dict[str, int] = field(default_factory=dict)
     """Former owners that did not release, each with the sequence of its last record before the loss."""
     former: tuple[str, str] | None = None
     """The last owner's seat and instance."""
     parked: Mapping[str, int] = field(default_factory=dict)
     """Keys whose messages wait apart, each with the sequence of its first parked message."""
-    called: dict[str, bool] = field(default_factory=dict)
-    """Parked keys that the owner is asked to try again (False) or to pass over (True)."""
+    called: dict[str, Called] = field(default_factory=dict)
+    """Parked keys that the owner is asked to take up."""
     pending: int = 0
     in_flight: int = 0
     held: bool = False
@@ -190,6 +199,12 @@ class World(Struct):
     def owned(self, instance: str) -> Iterator[Partition]:
         """The partitions that an instance owns."""
         return (partition for partition in self.partitions.values() if partition.owner == instance)
+
+    def saved_state(self, partition: Partition) -> bytes | None:
+        """What the application had saved of a partition at the cut to which it was reset, if it begins there now."""
+        cut = self.cuts.get(partition.restored) if partition.epoch == partition.reset else None
+        part = cut.parts.get(partition.name) if cut is not None else None
+        return part.state if part is not None else None
 
     def fresh(self, instance: Instance) -> bool:
         """Whether an instance's last record is at most one interval old."""

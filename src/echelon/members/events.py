@@ -6,11 +6,15 @@ from echelon.group.advisories import Advisory
 
 
 class PartitionStarted(Struct, frozen=True):
-    """The member begins to process a partition, from `position` on, under `epoch`."""
+    """The member begins to process a partition, from `position` on, under `epoch`.
+
+    After a reset to a cut, `state` is what the application had saved of the partition at that cut.
+    """
 
     partition: str
     epoch: int
     position: int
+    state: bytes | None = None
 
 
 class PartitionEnded(Struct, frozen=True):

@@ -16,7 +16,7 @@ from echelon.brokers.base import Broker
 from echelon.errors import BrokerError, EchelonError, GroupDeleted, LogBroken
 from echelon.group.actions import Action, Close, Drain, Exit, GoOn, Halt, Send, Start
 from echelon.group.advisories import Advisory, Watch
-from echelon.group.decide import decide
+from echelon.group.decide import decide, drained
 from echelon.group.own import Own
 from echelon.group.records import AnyRecord, Configure, Newer, Profile, Record, encode
 from echelon.group.world import World
@@ -182,6 +182,7 @@ class Member:
             if worker.failure is not None:
                 raise worker.failure
         self._note_fence()
+        self._save_states()
         for _ in range(_MOST_ROUNDS):
             actions = decide(self.world, self._own, now())
             for action in actions:
@@ -189,6 +190,16 @@ class Member:
             if not actions or self._exit is not None:
                 break
         self.counters.partitions = len(self._desk.workers)
+
+    def _save_states(self) -> None:
+        """Let the application save its state of what has drained for a cut."""
+        cut, save = self.world.cut, self._options.save
+        if cut is None or save is None:
+            return
+        for name, run in self._own.runs.items():
+            if drained(run) and run.saved_for != cut.sequence:
+                run.saved_for = cut.sequence
+                run.state_at_cut = save(name)
 
     def _note_fence(self) -> None:
         fenced = self._own.fenced(self.world.interval, now())
@@ -204,7 +215,8 @@ class Member:
                 self._send(record)
             case Start(partition=name, idle=idle):
                 worker = await self._desk.start(self.world, name, idle=idle)
-                self._on_event(PartitionStarted(name, worker.run.epoch, worker.run.position))
+                state = self.world.saved_state(self.world.partitions[name])
+                self._on_event(PartitionStarted(name, worker.run.epoch, worker.run.position, state))
             case Drain(partition=name):
                 own.turn(name, "draining", now())
                 workers[name].stop(cancel=False)

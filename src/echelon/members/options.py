@@ -1,5 +1,7 @@
 """How an instance works, as its user chooses."""
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from echelon.errors import InvalidConfig
@@ -14,6 +16,8 @@ class Options(Struct, frozen=True):
     `lanes` of a partition run side by side; at most `buffer` messages of a partition are in memory beside what the
     broker's client holds. With `batch` the handler takes a list of up to `batch_size` messages of one partition.
     `sink` is for exactly once: the handler's second argument is then what the transaction writes to.
+    `save` is called with a partition's name when it has drained for a cut, and returns at most 64 KiB to keep with it;
+    `PartitionStarted` has them again after a reset to that cut.
     `neighbours`: tell others where this process runs, so that those on the same machine see at once when it is gone,
     and look out for them.
     """
@@ -23,6 +27,7 @@ class Options(Struct, frozen=True):
     batch: bool = False
     batch_size: int = 1000
     sink: Sink | None = None
+    save: Callable[[str], bytes | None] | None = None
     neighbours: bool = True
 
 
