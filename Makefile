@@ -18,7 +18,6 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 demo: $(INSTALLED) ## show what Echelon does
 	$(BIN)/python -m echelon.testing.simulate --demo
-	@echo 'Still missing: the brokers, members as processes, the Spark pipeline. So far this is the protocol alone.'
 
 test: $(INSTALLED) ## run all tests; ARGS are for pytest: make test ARGS='-n 2 tests/test_keys.py'
 	$(BIN)/python -m pytest $(ARGS)

@@ -9,6 +9,7 @@ shrinks, fails over and is rewound. Each layer imports only what stands above it
     brokers                  where logs and messages live: memory, nats, kafka
     members                  processes as members of a group
     spark, pcg               Spark applications as members; JetStream-native groups
+    local                    real servers on this machine
     testing                  the simulator and the broker contract suite, for your own tests too
     ops, cli                 status, metrics, web page; the `echelon` command
 """

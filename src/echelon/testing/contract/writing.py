@@ -68,3 +68,17 @@ class WriterContract:
                 await writer.write(harness.subject(described, "a"), b"x" * 9_000_000, key=b"a")
             with pytest.raises(StreamNotFound):
                 await writer.write(name("nowhere"), b"lost", key=b"a")
+
+    @scenario
+    async def test_dead_letters_and_advisories_have_a_place(self, harness: Harness) -> None:
+        groups = [name("group"), name("group")]
+        async with harness.connect() as broker:
+            writer = await broker.writer()
+            for group in groups:
+                await broker.prepare_outlets(group)
+                await broker.prepare_outlets(group)
+                for place in (broker.dead_letters(group), broker.advisories(group, "claimed")):
+                    first = await writer.write(place, b"one", key=b"key", headers={"Why": "tired"})
+                    assert await writer.write(place, b"two", key=b"key") > first
+            assert len({broker.dead_letters(group) for group in groups}) == 2
+            assert len({broker.advisories(group, "claimed") for group in groups}) == 2

@@ -45,7 +45,7 @@ def show() -> int:
         end = schedule.end(partition.name)
         print(f"{partition.name:>9}  {partition.owner:<5}  {partition.position:>8}  {end:>3}")
     print("\nTimes are in intervals of the group. Nothing was lost, and nobody processed a partition beside another.")
-    print("This was the simulator. Still missing for the real demo: brokers' members, and the pipeline on Spark.")
+    print("This was the simulator. Still missing for the real demo: the pipeline on Spark.")
     return 0
 
 
