@@ -1,6 +1,7 @@
 """Harnesses of the contract suite: the server in memory, and the real Kafka."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -64,6 +65,7 @@ class KafkaHarness:
         properties: dict[str, Any] = {
             "bootstrap.servers": self.servers,
             "reconnect.backoff.max.ms": 500,
+            "allow.auto.create.topics": False,
             "log_level": 0,
         }
         self.admin = AdminClient(properties)
@@ -74,10 +76,12 @@ class KafkaHarness:
 
     async def create_stream(self, name: str, partitions: int) -> Stream:
         await result(self.admin.create_topics([NewTopic(name, partitions, 1)], operation_timeout=10)[name])
+        await asyncio.to_thread(self._settle, name, partitions)
         return Stream(name, partitions, RecordKey(), "native")
 
     async def delete_stream(self, stream: Stream) -> None:
         await result(self.admin.delete_topics([stream.name], operation_timeout=10)[stream.name])
+        await asyncio.to_thread(self._settle, stream.name, 0)
 
     async def publish(self, stream: Stream, messages: Sequence[Sent]) -> None:
         await asyncio.to_thread(self._publish, stream.name, messages)
@@ -94,6 +98,16 @@ class KafkaHarness:
 
     async def start(self) -> None:
         await asyncio.to_thread(self.server.start)
+
+    def _settle(self, topic: str, partitions: int) -> None:
+        """Wait until the broker knows of a topic's making or deletion, which is a moment after the controller."""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            known = self.admin.list_topics(topic, timeout=10).topics[topic].partitions
+            if sum(partition.leader >= 0 for partition in known.values()) == partitions:
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"the broker does not know of {topic} yet")
 
     def _publish(self, topic: str, messages: Sequence[Sent]) -> None:
         failures: list[KafkaError] = []

@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from echelon.brokers.kafka import KafkaBroker
 from echelon.brokers.kafka.reader import KafkaReader
-from echelon.errors import NotPartitionable, OutOfRange
+from echelon.errors import NotPartitionable, OutOfRange, StreamNotFound
 from echelon.group.config import Stream
 from echelon.keys import Key, RecordKey, SubjectKey, kafka_partition
 from echelon.model import Message
@@ -76,6 +76,17 @@ def test_partitions_that_a_topic_gains_are_seen_and_read(kafka_harness: KafkaHar
                 number: [f"{number}".encode()] for number in range(5)
             }
             assert await take(reader.tail(4, 0), 1) == content[4]
+
+    asyncio.run(scenario())
+
+
+def test_a_partition_that_is_not_there_is_not_found(kafka_harness: KafkaHarness) -> None:
+    async def scenario() -> None:
+        stream = await kafka_harness.create_stream(name("small"), 2)
+        async with kafka_harness.connect() as broker:
+            reader = await broker.reader("group", stream)
+            with pytest.raises(StreamNotFound, match="no partition 7"):
+                await read_all(reader, 7, 0, 1)
 
     asyncio.run(scenario())
 

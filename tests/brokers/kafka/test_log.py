@@ -2,11 +2,13 @@
 
 import asyncio
 
+import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client does not mark what it exports
     AdminClient,
     ConfigResource,
 )
 
+from echelon.errors import LogBroken
 from echelon.testing.contract.harness import closing, name, take
 from tests.brokers.harnesses import KafkaHarness, result
 
@@ -58,6 +60,18 @@ def test_records_of_other_producers_are_entries_like_any_other(kafka_harness: Ka
         # The broker's time, not the producer's.
         assert [entry.time for entry in got] == sorted(entry.time for entry in got)
         assert got[1].time > 1_600_000_000_000
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_of_several_partitions_is_no_log(kafka_harness: KafkaHarness) -> None:
+    async def scenario() -> None:
+        group = name("group")
+        await kafka_harness.create_stream(f"__echelon.{group}", 2)
+        async with kafka_harness.connect() as broker:
+            with pytest.raises(LogBroken, match="2 partitions"):
+                await broker.log(group)
+            await broker.delete_log(group)
 
     asyncio.run(scenario())
 

@@ -59,7 +59,9 @@ def test_records_are_read_committed_unless_told_otherwise() -> None:
     assert settings.reads_uncommitted
 
 
-@pytest.mark.parametrize("url", ["kafka://", "kafka://host", "kafka://:9092", "kafka://u:secret@host", "http://h:1"])
+@pytest.mark.parametrize(
+    "url", ["kafka://", "kafka://host", "kafka://:9092", "kafka://u:secret@host", "http://h:1", "kafka://h:1?a=b"]
+)
 def test_a_url_that_cannot_be_used_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         Settings(url, {})

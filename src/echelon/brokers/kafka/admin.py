@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from confluent_kafka import (
+    OFFSET_INVALID,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
@@ -89,10 +90,12 @@ class Admin:
     async def topic(self, name: str) -> Topic:
         """Who a topic is, and its size. Raises StreamNotFound."""
         answers = self._client.describe_topics(TopicCollection([name]), request_timeout=self._timeout)
-        found = (await self._result(answers[name], f"find the topic {name}")).partitions
-        identity = str(answers[name].result().topic_id)
-        leaderless = frozenset(each.id for each in found if each.leader is None and any(n.host for n in each.replicas))
-        return Topic(identity, len(found), max(len(each.replicas) for each in found), leaderless)
+        found = await self._result(answers[name], f"find the topic {name}")
+        replicas = {partition.id: partition.replicas for partition in found.partitions}
+        led = {partition.id for partition in found.partitions if partition.leader is not None}
+        # A broker that does not run has no address.
+        leaderless = {number for number, nodes in replicas.items() if number not in led and any(n.host for n in nodes)}
+        return Topic(str(found.topic_id), len(replicas), max(map(len, replicas.values())), frozenset(leaderless))
 
     async def bounds(self, topic: str, partitions: Iterable[int]) -> dict[int, Bounds]:
         """What each partition holds, up to the last stable offset. Raises StreamNotFound."""
@@ -164,10 +167,16 @@ class Admin:
             answers = self._client.list_offsets(places, isolation_level=self._isolation, request_timeout=self._timeout)
             for place, answer in answers.items():
                 found = await self._result(answer, f"find the offsets of {topic}", unless=_WRONG_LEADER)
-                if found is not None:
-                    offsets[place.partition] = found.offset
+                if found is None:
+                    continue
+                if found.offset == OFFSET_INVALID:  # So librdkafka says that it got no answer.
+                    raise Unreachable(
+                        f"could not find the offsets of {topic}: the broker that leads it does not answer"
+                    )
+                offsets[place.partition] = found.offset
             if len(offsets) < len(partitions):
-                await self.topic(topic)
+                if missing[-1] >= (await self.topic(topic)).partitions:
+                    raise StreamNotFound(f"the topic {topic} has no partition {missing[-1]}")
                 if asyncio.get_running_loop().time() > deadline:
                     raise Unreachable(f"no broker leads partition {missing[0]} of {topic}")
                 await asyncio.sleep(_AGAIN)
@@ -192,6 +201,7 @@ class Admin:
         return await self._wait(asyncio.wrap_future(answer), doing, unless=unless)
 
     async def _wait(self, answer: "asyncio.Future[Any]", doing: str, *, unless: Iterable[str] = ()) -> Any:  # noqa: ANN401
+        answer.add_done_callback(_look_at)
         self._client.poll(0)
         self._errors.clear()
         while not (await asyncio.wait({answer}, timeout=_LOOK))[0]:
@@ -214,3 +224,9 @@ class Admin:
 
     def _limits(self) -> dict[str, float]:
         return {"request_timeout": self._timeout, "operation_timeout": self._timeout}
+
+
+def _look_at(answer: "asyncio.Future[Any]") -> None:
+    """Keep asyncio from complaining of an error that came when nobody waited for the answer any more."""
+    if not answer.cancelled():
+        answer.exception()

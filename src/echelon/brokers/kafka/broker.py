@@ -10,7 +10,7 @@ from echelon.brokers.kafka.connection import Connection
 from echelon.brokers.kafka.log import PREFIX, KafkaLog, log_config
 from echelon.brokers.kafka.reader import KafkaReader
 from echelon.brokers.kafka.settings import Settings
-from echelon.errors import GroupNotFound, NotPartitionable, StreamNotFound, Unreachable
+from echelon.errors import GroupNotFound, LogBroken, NotPartitionable, StreamNotFound, Unreachable
 from echelon.group.config import MAX_PARTITIONS, Stream, check_group_name
 from echelon.keys import RecordKey
 
@@ -81,11 +81,13 @@ class KafkaBroker:
         return await self.log(group)
 
     async def log(self, group: str) -> KafkaLog:
-        """The log of an existing group. Raises GroupNotFound."""
+        """The log of an existing group. Raises GroupNotFound, and LogBroken if the topic cannot be a log."""
         try:
             topic = await self._connection.admin.topic(PREFIX + group)
         except StreamNotFound as error:
             raise GroupNotFound(f"there is no group {group}") from error
+        if topic.partitions != 1:
+            raise LogBroken(f"the log of group {group}, the topic {PREFIX}{group}, has {topic.partitions} partitions")
         return KafkaLog(self._connection, group, topic.identity)
 
     async def delete_log(self, group: str) -> None:

@@ -89,6 +89,7 @@ class KafkaLog:
                 await self._check_identity()
             except Unreachable:
                 self._connection.check_open()
+                await asyncio.sleep(_RETRY)
             except StreamNotFound as error:
                 raise self._gone() from error
 

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from echelon.brokers.kafka.connection import Connection
 from echelon.brokers.kafka.faults import OUT_OF_RANGE, fault
 from echelon.brokers.kafka.feed import PlaceLost
 from echelon.brokers.kafka.messages import offset_of
+from echelon.errors import EchelonError
 
 Made = TypeVar("Made")
 
@@ -37,7 +38,10 @@ class _Range:
 
     def next(self) -> list[Message]:
         """The next messages; none if none has come yet, or if only a gap was left."""
-        messages = self._consumer.consume(min(_BATCH, self._end - self._position), _FILL)
+        try:
+            messages = self._consumer.consume(min(_BATCH, self._end - self._position), _FILL)
+        except KafkaException as error:
+            raise self._fault(error.args[0]) from error
         if any(map(Message.error, messages)):
             messages = [message for message in messages if not self._is_error(message)]
         if messages:
@@ -58,8 +62,11 @@ class _Range:
         elif error.name() in OUT_OF_RANGE:
             raise PlaceLost(error.str())
         elif not error.retriable():
-            raise fault(error, f"read partition {self._place.partition} of {self._place.topic}")
+            raise self._fault(error)
         return True
+
+    def _fault(self, error: KafkaError) -> EchelonError:
+        return fault(error, f"read partition {self._place.partition} of {self._place.topic}")
 
 
 async def read_range(
@@ -75,6 +82,8 @@ async def read_range(
     `check` is awaited when nothing has come for the connection's timeout; it raises if nothing will. Raises
     PlaceLost if messages of the range have been deleted.
     """
+    if place.offset >= end:
+        return
     loop = asyncio.get_running_loop()
 
     def advance() -> Made | None:
@@ -85,6 +94,7 @@ async def read_range(
     try:
         heard = loop.time()
         while not reading.is_done:
+            connection.check_open()
             made = await loop.run_in_executor(connection.threads, advance)
             if made is not None:
                 yield made
@@ -93,4 +103,4 @@ async def read_range(
                 await check()
                 heard = loop.time()
     finally:
-        await loop.run_in_executor(connection.threads, reading.close)
+        await asyncio.to_thread(reading.close)

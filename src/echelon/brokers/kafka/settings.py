@@ -45,12 +45,13 @@ class Settings:
                     f"'{name}' is no option of a Kafka broker",
                     remedy=f"Use {', '.join(values)}, or any property of librdkafka after '{_PREFIX}'",
                 )
+        has_sasl = bool(values["user"] or values["sasl_mechanism"])
         has_tls = values["tls"].lower() in _TRUE or any(values[name] for name in ("ca", "cert", "key"))
         self.timeout = _seconds(values["timeout"] or "5")
         self.properties = {
             "bootstrap.servers": self.servers,
-            "security.protocol": ("SASL_" if values["user"] else "") + ("SSL" if has_tls else "PLAINTEXT"),
-            **({"sasl.mechanism": "SCRAM-SHA-512"} if values["user"] else {}),
+            "security.protocol": ("SASL_" if has_sasl else "") + ("SSL" if has_tls else "PLAINTEXT"),
+            **({"sasl.mechanism": "SCRAM-SHA-512"} if has_sasl else {}),
             # When no broker answers, go on asking the known ones: starting over with the bootstrap servers, as is
             # the default, takes a second and a half after they are back, instead of a tenth.
             "metadata.recovery.strategy": "none",
@@ -58,6 +59,7 @@ class Settings:
             "log_level": "0",  # What goes wrong comes as errors; librdkafka's log would go to stderr.
             **{_PROPERTIES[name]: values[name] for name in _PROPERTIES if values[name]},
             **own,
+            "allow.auto.create.topics": "false",  # To ask for a topic, or to write to it, would make it.
         }
         self.reads_uncommitted = own.get("isolation.level") == "read_uncommitted"
 
@@ -72,7 +74,6 @@ class Settings:
             "group.id": group,
             "enable.auto.commit": "false",
             "auto.offset.reset": "error",
-            "allow.auto.create.topics": "false",
         }
 
     def producer(self) -> dict[str, str]:
@@ -87,21 +88,21 @@ class Settings:
             "message.timeout.ms": str(int(self.timeout * 1000)),
             "enable.idempotence": "true",
             "acks": "all",
-            "allow.auto.create.topics": "false",
         }
 
 
 def _parse(url: str) -> tuple[str, str, str]:
     """User, password and `host:port[,host:port]`. Errors do not repeat the URL, which may hold a password."""
     scheme, _, rest = url.partition("://")
-    place = rest.split("/", 1)[0].split("?", 1)[0]
-    credentials, _, servers = place.rpartition("@")
+    credentials, _, servers = rest.rpartition("@")
     if scheme != "kafka" or not servers:
         raise InvalidConfig("that is no Kafka URL", remedy="Write kafka://host:port or kafka://user:password@host:port")
     for server in servers.split(","):
         host, _, port = server.rpartition(":")
         if not host or not port.isdecimal():
-            raise InvalidConfig(f"'{server}' in the Kafka URL has no port", remedy="Write kafka://host:port,host:port")
+            raise InvalidConfig(
+                f"'{server}' in the Kafka URL is not a host and a port", remedy="Write kafka://host:port,host:port"
+            )
     user, _, password = credentials.partition(":")
     return unquote(user), unquote(password), servers
 
