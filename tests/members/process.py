@@ -1,7 +1,8 @@
 """A real process that is a member: handles messages by appending a line for each to a file.
 
 Run as `python -m tests.members.process <json>`; the JSON is a `Cast`. A line says what was handled, by whom, under
-which epoch, and when, by a clock that all processes of this machine share.
+which epoch, and when, by a clock that all processes of this machine share. What the member tells its application
+goes to a second file.
 """
 
 import asyncio
@@ -9,13 +10,15 @@ import logging
 import os
 import sys
 import time
-from pathlib import Path
+from collections import Counter
+from typing import Any
 
 import msgspec
 
 from echelon.brokers.connect import open_broker
 from echelon.group.records import Profile
 from echelon.members.events import Event
+from echelon.members.handlers import Handler
 from echelon.members.member import Member
 from echelon.members.options import Options
 from echelon.model import Message
@@ -29,16 +32,24 @@ class Cast(msgspec.Struct, frozen=True):
     name: str
     output: str
     member: str | None = None
+    called: str = ""
+    """The name that it joins under, if it is another one."""
     priority: int = 0
     min_pending: int | None = None
+    waits: bool = False
+    """The handler is a coroutine function."""
     slow: float = 0.0
     """Seconds that handling a message takes."""
     lanes: int = 16
     batch: bool = False
     apart: bool = False
-    """Behave as on a machine of its own: others cannot see when it is gone."""
+    """Behave as on a machine of its own: others cannot see when it is gone, nor can it."""
     fail: str = ""
     """Handling a message with these data fails."""
+    failures: int = 1_000_000
+    """How often."""
+    hang: str = ""
+    """Handling a message with these data never ends, whoever cancels it."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -54,51 +65,75 @@ class Line(msgspec.Struct, frozen=True):
     ended: float
 
 
-def main() -> None:
-    """Be the member until drained."""
-    cast = msgspec.json.decode(sys.argv[1], type=Cast)
-    logging.basicConfig(level=logging.WARNING, format=f"{cast.name} %(message)s")
-    output = os.open(cast.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+class Told(msgspec.Struct, frozen=True):
+    """Something that a member told its application."""
 
-    def note(message: Message, epoch: int) -> None:
+    at: float
+    name: str
+    kind: str
+    about: dict[str, Any]
+
+
+class Work:
+    """What the process does with messages."""
+
+    def __init__(self, cast: Cast) -> None:
+        self._cast = cast
+        # One write for each line, so that processes do not mix theirs and a kill loses none that was handled.
+        self._lines = os.open(cast.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._told = os.open(f"{cast.output}.told", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._failed: Counter[str] = Counter()
+
+    def handler(self) -> Handler:
+        if self._cast.batch:
+            return self.handle_all
+        return self.handle_waiting if self._cast.waits else self.handle
+
+    def handle(self, message: Message, epoch: int) -> None:
         begun = time.monotonic()
-        if cast.slow:
-            time.sleep(cast.slow)
-        if cast.fail and message.data.decode() == cast.fail:
+        time.sleep(self._cast.slow)
+        while message.data.decode() == self._cast.hang:
+            time.sleep(1)
+        self._end(message, epoch, begun)
+
+    async def handle_waiting(self, message: Message, epoch: int) -> None:
+        begun = time.monotonic()
+        await asyncio.sleep(self._cast.slow)
+        while message.data.decode() == self._cast.hang:
+            try:
+                await asyncio.sleep(1)
+            except asyncio.CancelledError:
+                continue
+        self._end(message, epoch, begun)
+
+    def handle_all(self, messages: list[Message], epoch: int) -> None:
+        for message in messages:
+            self.handle(message, epoch)
+
+    def _end(self, message: Message, epoch: int, begun: float) -> None:
+        name, data = self._cast.name, message.data.decode()
+        if data == self._cast.fail and self._failed[data] < self._cast.failures:
+            self._failed[data] += 1
             raise ValueError("told to fail")
         key = (message.key or b"").decode()
-        line = Line(
-            cast.name, message.partition, message.sequence, key, message.data.decode(), epoch, begun, time.monotonic()
-        )
-        # One write for each line, so that processes do not mix theirs and a kill loses none that was handled.
-        os.write(output, msgspec.json.encode(line) + b"\n")
+        line = Line(name, message.partition, message.sequence, key, data, epoch, begun, time.monotonic())
+        os.write(self._lines, msgspec.json.encode(line) + b"\n")
 
-    def note_all(messages: list[Message], epoch: int) -> None:
-        for message in messages:
-            note(message, epoch)
-
-    asyncio.run(_sit(cast, note_all if cast.batch else note))
+    def tell(self, event: Event) -> None:
+        told = Told(time.monotonic(), self._cast.name, type(event).__name__, msgspec.structs.asdict(event))
+        os.write(self._told, msgspec.json.encode(told) + b"\n")
 
 
-async def _sit(cast: Cast, handler: object) -> None:
-    assert callable(handler)
-    profile = Profile(cast.name, cast.member, cast.priority, cast.min_pending)
+async def sit(cast: Cast) -> None:
+    """Be the member until drained."""
+    work = Work(cast)
+    options = Options(lanes=cast.lanes, batch=cast.batch, neighbours=not cast.apart)
+    profile = Profile(cast.called or cast.name, cast.member, cast.priority, cast.min_pending)
     async with open_broker(cast.url) as broker:
-        member = Member(
-            broker,
-            cast.group,
-            handler,
-            profile,
-            options=Options(lanes=cast.lanes, batch=cast.batch, neighbours=not cast.apart),
-            on_event=lambda event: _tell(cast, event),
-        )
+        member = Member(broker, cast.group, work.handler(), profile, options=options, on_event=work.tell)
         await member.run(signals=True)
 
 
-def _tell(cast: Cast, event: Event) -> None:
-    with Path(f"{cast.output}.events").open("a") as events:
-        events.write(f"{time.monotonic():.3f} {cast.name} {event}\n")
-
-
 if __name__ == "__main__":
-    main()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    asyncio.run(sit(msgspec.json.decode(sys.argv[1], type=Cast)))

@@ -3,15 +3,23 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from echelon.members.clock import now
-from echelon.members.failures import Failures
+from echelon.members.failures import Failures, Verdict
 from echelon.members.options import Options
 from echelon.members.transactions import Refused
 from echelon.model import Message
 
+_LOOK: Final = 0.01
+"""Seconds after which a fenced instance looks whether it still is."""
+
 Process = Callable[[Sequence[Message]], Awaitable[object]]
 """Processes a run of messages; what it raises is the failure of the run."""
+
+
+class _Stopped(Exception):
+    """It was stopped before the run began."""
 
 
 class Batches:
@@ -40,7 +48,9 @@ class Batches:
         self._queue: deque[Message] = deque()
         self._task: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
+        self._closed = False
         self._stopped = False
+        self._settling = False
         self._under_way = 0
         self.position = position
         self.end = position
@@ -58,39 +68,52 @@ class Batches:
 
     async def put(self, messages: Sequence[Message]) -> None:
         """Take messages, in order; waits while the buffer is full."""
-        while self.in_flight and self.in_flight + len(messages) > self._window and not self._stopped:
+        while self.in_flight and self.in_flight + len(messages) > self._window and not self._closed:
             self._room.clear()
             await self._room.wait()
+        if self._closed:
+            return
         self._queue.extend(messages)
         self.end = messages[-1].sequence + 1
-        if self._task is None and not self._stopped:
-            self._task = asyncio.ensure_future(self._work())
-            self._task.add_done_callback(self._ended)
+        self._start()
 
     def stop(self, *, cancel: bool) -> None:
-        """Begin no more runs. `cancel`: cancel the one under way."""
-        self._stopped = True
+        """Take no more messages, and begin no more runs; `cancel` the one under way.
+
+        (At most once, everything that was put is processed unless cancelled, for nobody will do so later.)
+        """
+        self._closed = True
+        self._stopped = cancel or not self._failures.final
         self._room.set()
-        if cancel and self._task is not None:
+        if self._task is not None and (cancel or self._settling):
             self._task.cancel()
+
+    def _start(self) -> None:
+        if self._task is None and self._queue and not self._stopped:
+            self._task = asyncio.ensure_future(self._work())
+            self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
         self._under_way = 0
-        self._on_idle()
-        if not task.cancelled():
-            task.result()
+        self._failures.ended(task)
+        if self._failures.failure is not None:
+            self._closed = self._stopped = True
+        # Messages may have come after it had found none, and before it ended.
+        self._start()
+        if self._task is None:
+            self._on_idle()
 
     async def _work(self) -> None:
-        while self._queue and not self._stopped and now() < self._deadline():
+        while self._queue and not self._stopped:
             run = [self._queue.popleft() for _ in range(min(self._size, len(self._queue)))]
             self._under_way = len(run)
             try:
                 passes = await self._settled(run)
-            except Refused:
+            except (Refused, _Stopped):
                 passes = False
             if not passes:
-                self.stop(cancel=False)
+                self._closed = self._stopped = True
                 return
             self.position = run[-1].sequence + 1
             self.handled += len(run)
@@ -98,32 +121,42 @@ class Batches:
             self._room.set()
 
     async def _settled(self, run: list[Message]) -> bool:
-        """Process a run; whether the position may pass it."""
-        failure = await self._attempt(run)
-        if failure is None:
-            return True
-        if isinstance(failure, Refused):
-            raise failure
-        if len(run) > 1 and not self._failures.final:
-            for message in run:
-                if not await self._settled([message]):
-                    return False
-                self.position = message.sequence + 1
-            return True
+        """Process a run; whether the position may pass it. Raises Refused, _Stopped."""
         attempts = 1
-        while not self._stopped:
-            verdict = await self._failures.settle(run[0], failure, attempts)
+        while (failure := await self._attempt(run)) is not None:
+            if isinstance(failure, Refused):
+                raise failure
+            if len(run) > 1 and not self._failures.final:
+                return await self._taken_apart(run)
+            verdict = await self._settle(run[0], failure, attempts)
             if verdict != "retry":
                 return verdict == "done"
             attempts += 1
-            failure = await self._attempt(run)
-            if failure is None:
-                return True
-        return False
+        return True
+
+    async def _taken_apart(self, run: list[Message]) -> bool:
+        for message in run:
+            if not await self._settled([message]):
+                return False
+            self.position = message.sequence + 1
+        return True
 
     async def _attempt(self, run: list[Message]) -> Exception | None:
+        """Process a run as soon as this instance may, which is not while it is fenced; its failure."""
+        while not self._stopped and now() >= self._deadline():  # noqa: ASYNC110 - nothing tells when time passes
+            await asyncio.sleep(_LOOK)
+        if self._stopped:
+            raise _Stopped
         try:
             await self._process(run)
         except Exception as error:  # noqa: BLE001 - whatever a user's handler raises is its failure, not ours
             return error
         return None
+
+    async def _settle(self, message: Message, failure: Exception, attempts: int) -> Verdict:
+        """What becomes of a message that failed. Nothing runs meanwhile, so a stop need not wait for this."""
+        self._settling = True
+        try:
+            return await self._failures.settle(message, failure, attempts)
+        finally:
+            self._settling = False

@@ -1,24 +1,25 @@
 """The partitions that an instance works on: readers, workers, and what processes their messages."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from functools import partial
 
-from echelon.brokers.base import Broker, Reader
-from echelon.group.config import Config
+from echelon.brokers.base import Broker, Reader, StreamInfo
+from echelon.group.config import Config, Stream
 from echelon.group.own import Own, Run
 from echelon.group.world import World
 from echelon.members.batches import Batches
 from echelon.members.clock import now
 from echelon.members.counters import Counters
 from echelon.members.failures import Failures
-from echelon.members.handlers import Call
+from echelon.members.handlers import Call, in_thread
 from echelon.members.lanes import Lanes
 from echelon.members.options import Options
 from echelon.members.transactions import Transactor
 from echelon.members.worker import Processing, Worker
-from echelon.model import Message
+from echelon.model import Message, partition_name
 
 
 class Desk:
@@ -40,7 +41,8 @@ class Desk:
         self._wake = wake
         self._pool = ThreadPoolExecutor(options.lanes, "echelon-lane")
         self._readers: dict[str, Reader] = {}
-        self._announced: dict[str, tuple[int, asyncio.Future[None]]] = {}
+        self._opening = asyncio.Lock()
+        self._announced: dict[str, tuple[Run, asyncio.Future[None]]] = {}
         self._world = World()
 
     def close(self) -> None:
@@ -52,25 +54,32 @@ class Desk:
     async def reader(self, config: Config, partition: str) -> tuple[Reader, int]:
         """The reader of a partition's stream, and the partition's number in it."""
         stream, number = config.locate(partition)
-        if stream.name not in self._readers:
-            self._readers[stream.name] = await self._broker.reader(self._group, stream)
+        async with self._opening:
+            if stream.name not in self._readers:
+                alone = len(config.streams) == 1
+                self._readers[stream.name] = await self._broker.reader(self._group, stream, alone=alone)
         return self._readers[stream.name], number
+
+    async def info(self, stream: Stream) -> StreamInfo:
+        """What a stream holds now."""
+        assert self._world.config is not None
+        first = partition_name(stream.name, 0, alone=len(self._world.config.streams) == 1)
+        return await (await self.reader(self._world.config, first))[0].info()
 
     async def start(self, world: World, name: str, *, idle: bool) -> Worker:
         """Start a partition where the world has it."""
         config = world.config
         assert config is not None
         self._world = world
-        reader, number = await self.reader(config, name)
         partition = world.partitions[name]
-        run = self._own.start(partition, now(), idle=idle)
+        run = self._own.start(partition, now(), idle=idle, ready=self._options.sink is None)
         failures = Failures(config, self.counters, self._bury, partition.parked)
         run.parked = failures.parked
         sink = self._options.sink
         transactor = Transactor(sink, self._group, world, partition, self._call, self._pool) if sink else None
         worker = Worker(
-            partial(reader.tail, number),
-            partial(reader.read, number),
+            partial(self._tail, config, name),
+            partial(self._read, config, name),
             run,
             failures,
             process=partial(self._processing, run, failures, transactor),
@@ -81,6 +90,19 @@ class Desk:
         self.workers[name] = worker
         worker.start(idle=idle)
         return worker
+
+    async def _tail(self, config: Config, name: str, start: int) -> AsyncGenerator[list[Message], None]:
+        reader, number = await self.reader(config, name)
+        async with aclosing(reader.tail(number, start)) as parts:
+            async for messages in parts:
+                if messages:
+                    yield messages
+
+    async def _read(self, config: Config, name: str, start: int, end: int) -> AsyncGenerator[list[Message], None]:
+        reader, number = await self.reader(config, name)
+        async with aclosing(reader.read(number, start, end)) as parts:
+            async for messages in parts:
+                yield messages
 
     def _processing(
         self, run: Run, failures: Failures, transactor: Transactor | None, position: int, idled: Callable[[], None]
@@ -107,7 +129,7 @@ class Desk:
         if self._call.waits:
             await self._call.waiting(epoch)(messages)
         else:
-            await asyncio.get_running_loop().run_in_executor(self._pool, self._call.plain(epoch), messages)
+            await in_thread(self._pool, self._call.plain(epoch), messages)
 
     def _deadline(self) -> int:
         """When this instance is fenced, by its own clock."""
@@ -119,7 +141,7 @@ class Desk:
         partition = self._world.partitions[name]
         if partition.position < end or partition.epoch != run.epoch:
             future = asyncio.get_running_loop().create_future()
-            self._announced[name] = (end, future)
+            self._announced[name] = (run, future)
             run.wanted = end
             self._wake()
             await future
@@ -127,10 +149,11 @@ class Desk:
     def heard(self, world: World) -> None:
         """Something was read: batches that were announced may begin."""
         self._world = world
-        for name, (wanted, future) in list(self._announced.items()):
-            if future.cancelled() or name not in self.workers:
+        for name, (run, future) in list(self._announced.items()):
+            partition = world.partitions.get(name)
+            if future.cancelled() or name not in self.workers or partition is None:
                 del self._announced[name]
-            elif world.partitions[name].position >= wanted and not future.done():
+            elif partition.epoch == run.epoch and partition.position >= run.wanted:
                 future.set_result(None)
                 del self._announced[name]
         for name, worker in self.workers.items():
@@ -150,7 +173,9 @@ class Desk:
             "echelon-attempts": str(attempts),
         }
         identity = f"{self._world.identity}-{message.partition}-{message.sequence}"
-        await writer.write(f"echelon.dead.{self._group}", message.data, key=message.key, headers=headers, id=identity)
+        await writer.write(
+            self._broker.dead_letters(self._group), message.data, key=message.key, headers=headers, id=identity
+        )
 
     async def look_at_backlog(self) -> None:
         """Ask how much waits in each partition that is worked on."""

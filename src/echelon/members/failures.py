@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal
 
-from echelon.errors import OutOfRange
+from echelon.errors import EchelonError, OutOfRange, Unreachable
 from echelon.group.config import Config
 from echelon.members.counters import Counters
 from echelon.model import Message
@@ -39,6 +39,12 @@ class Failures:
         self._counters = counters
         self._bury = bury
 
+    def ended(self, task: asyncio.Task[None]) -> None:
+        """A task of the partition has ended. If that was by an error, nobody else would ever hear of it."""
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self.failure = error
+
     def go_on_at(self, error: OutOfRange) -> int:
         """Where to go on if messages were deleted before they were processed. Raises `error` unless the group does."""
         if self._config.out_of_range == "fail" or error.first <= error.position:
@@ -54,17 +60,36 @@ class Failures:
             logger.warning("%s failed, and is not tried again: %r", where, error)
             return "done"
         if attempts <= config.retries:
-            least, most = config.backoff
             self._counters.retries += 1
             logger.warning("%s failed, attempt %d: %r", where, attempts, error)
-            await asyncio.sleep(min(most, least * 2 ** (attempts - 1)))
+            await self._back_off(attempts)
             return "retry"
         if config.on_failure == "dead_letter":
-            await self._bury(message, error, attempts)
-            self._counters.dead_letters += 1
-            return "done"
+            return await self._write_dead_letter(message, error, attempts)
         if config.on_failure == "park" and len(self.parked) < config.parked:
             logger.error("%s failed for good, its key is parked: %r", where, error)
             return "park"
         self.failure = error
         return "stop"
+
+    async def _back_off(self, attempts: int) -> None:
+        least, most = self._config.backoff
+        # Beyond this many doublings any wait has reached the longest one there may be.
+        await asyncio.sleep(min(most, least * 2 ** min(attempts - 1, 30)))
+
+    async def _write_dead_letter(self, message: Message, error: Exception, attempts: int) -> Verdict:
+        """Try until it is stored; a broker that refuses it stops the partition."""
+        writes = 0
+        while True:
+            writes += 1
+            try:
+                await self._bury(message, error, attempts)
+            except Unreachable as unreachable:
+                logger.warning("a dead letter is not stored yet: %s", unreachable)
+                await self._back_off(writes)
+            except EchelonError as refusal:
+                self.failure = refusal
+                return "stop"
+            else:
+                self._counters.dead_letters += 1
+                return "done"

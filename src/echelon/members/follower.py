@@ -74,12 +74,18 @@ class Follower:
         """Follow the log until cancelled. Raises what `open` raises, if the log has to be read anew."""
         while True:
             try:
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._read())
-                    tasks.create_task(self._check_ground())
-            except* _Void:
+                await self._follow()
+            except _Void:
                 logger.warning("the group's log is not the one that was read; reading it anew")
             await self._reopen()
+
+    async def _follow(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._read())
+                tasks.create_task(self._check_ground())
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
 
     async def _reopen(self) -> None:
         while True:

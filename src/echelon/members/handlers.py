@@ -1,12 +1,18 @@
 """What a user's handler looks like, and how it is called: a plain function or a coroutine function."""
 
+import asyncio
+import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any
+from concurrent.futures import Executor
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from echelon.errors import InvalidConfig
+
+Given = TypeVar("Given")
+Result = TypeVar("Result")
 
 Handler = Callable[..., object]
 """A handler takes a message and, if it has a second parameter, the epoch. It may be a coroutine function."""
@@ -47,3 +53,18 @@ def understand(handler: Handler) -> Call:
         )
     waits = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
     return Call(handler, waits, len(required) == 2)
+
+
+async def in_thread(pool: Executor, function: Callable[[Given], Result], given: Given) -> Result:
+    """Have a thread of the pool call a function.
+
+    Once it has begun nobody can stop it: who is cancelled waits until it has ended, and raises CancelledError then.
+    """
+    future = pool.submit(function, given)
+    try:
+        return await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        while not future.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait((asyncio.wrap_future(future),))
+        raise

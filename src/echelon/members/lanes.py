@@ -13,8 +13,8 @@ from typing import Final
 
 from echelon.keys import key_name
 from echelon.members.clock import now
-from echelon.members.failures import Failures
-from echelon.members.handlers import Call
+from echelon.members.failures import Failures, Verdict
+from echelon.members.handlers import Call, in_thread
 from echelon.members.options import Options
 from echelon.model import Message
 
@@ -57,7 +57,11 @@ class Lanes:
         self._lanes: list[deque[Message]] = [deque() for _ in range(options.lanes)]
         self._aside: dict[bytes | None, deque[Message]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._settling: set[asyncio.Task[None]] = set()
         self._running: set[int] = set()
+        self._together = False
+        self._begun = position - 1
+        self._closed = False
         self._room = asyncio.Event()
         self._per_message = _SLICE
         self._stopped = False
@@ -85,18 +89,26 @@ class Lanes:
 
     async def put(self, messages: Sequence[Message]) -> None:
         """Take messages, in order; waits while the buffer is full."""
-        while self._pending and len(self._pending) + len(messages) > self._window and not self._stopped:
+        while self._pending and len(self._pending) + len(messages) > self._window and not self._closed:
             self._room.clear()
             await self._room.wait()
-        if self._stopped:
+        if self._closed:
             return
         self._pending.update(dict.fromkeys([message.sequence for message in messages]))
         self._next = messages[-1].sequence + 1
-        if not self._tasks and not self._call.waits and self._per_message * len(messages) < 2 * _SLICE:
-            # Handlers this fast gain nothing from running side by side; one lane saves dealing them out.
+        if not self._tasks:
+            self._together = self._are_quick(len(messages))
+        if self._together:
             self._lanes[0].extend(messages)
             self._run(0)
-            return
+        else:
+            self._deal_out(messages)
+
+    def _are_quick(self, count: int) -> bool:
+        """Whether so many messages gain nothing from running side by side; one lane saves dealing them out."""
+        return not self._call.waits and self._per_message * count < 2 * _SLICE
+
+    def _deal_out(self, messages: Sequence[Message]) -> None:
         lanes, width = self._lanes, self._width
         for message in messages:
             lanes[hash(message.key) % width].append(message)
@@ -104,12 +116,21 @@ class Lanes:
             self._run(index)
 
     def stop(self, *, cancel: bool) -> None:
-        """Begin no more messages. `cancel`: cancel coroutines that are under way; plain handlers end by themselves."""
-        self._stopped = True
+        """Take no more messages. `cancel`: begin none, and cancel coroutines; plain handlers end by themselves.
+
+        Else what was begun ends, and so does all that lies before it: nothing is done that the position does not
+        count. (At most once everything that was put is handled, for nobody will do so later.)
+        """
+        self._closed = True
         self._room.set()
         if cancel:
-            for task in self._tasks:
-                task.cancel()
+            self._stopped = True
+        elif not self._failures.final:
+            for waiting in (*self._lanes, *self._aside.values()):
+                while waiting and waiting[-1].sequence > self._begun:
+                    waiting.pop()
+        for task in self._tasks if cancel else self._settling:
+            task.cancel()
 
     def _run(self, index: int) -> None:
         if index not in self._running and self._lanes[index] and not self._stopped:
@@ -123,18 +144,31 @@ class Lanes:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._failures.ended(task)
         if not self._tasks:
             self._on_idle()
-        if not task.cancelled():
-            task.result()
 
     async def _work(self, index: int) -> None:
         lane = self._lanes[index]
         try:
-            while lane and not self._stopped and now() < self._deadline():
+            while lane and await self._may_begin():
                 await self._work_slice(lane)
+                if self._together and not self._are_quick(len(lane)):
+                    # Nothing of them runs just now, so that none can overtake another of its key.
+                    self._together = False
+                    rest = list(lane)
+                    lane.clear()
+                    self._deal_out(rest)
+                if self._call.waits:
+                    await asyncio.sleep(0)
         finally:
             self._running.discard(index)
+
+    async def _may_begin(self) -> bool:
+        """Wait while this instance is fenced, which may be over before anybody else notices. False: it is to stop."""
+        while not self._stopped and now() >= self._deadline():  # noqa: ASYNC110 - nothing tells when time passes
+            await asyncio.sleep(_SLICE)
+        return not self._stopped
 
     async def _work_slice(self, lane: deque[Message]) -> None:
         """Handle as many messages of a lane as fit into a slice of time."""
@@ -144,6 +178,7 @@ class Lanes:
             messages = [message for message in messages if not self._set_aside(message)]
             if not messages:
                 return
+        self._begun = max(self._begun, messages[-1].sequence)
         began = now()
         done, failure = await self._handle(messages)
         if done:
@@ -157,13 +192,13 @@ class Lanes:
         lane.extendleft(reversed(rest))
 
     async def _handle(self, messages: list[Message]) -> tuple[int, Exception | None]:
-        """Handle messages in order; how many went well, and the failure that ended it."""
+        """Handle messages in order, for about a slice; how many went well, and the failure that ended it."""
         if not self._call.waits:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._pool, self._handle_plainly, messages)
+            return await in_thread(self._pool, self._handle_plainly, messages)
         handler = self._call.waiting(self._epoch)
+        until = self._until()
         for index, message in enumerate(messages):
-            if self._stopped or now() >= self._deadline():
+            if self._stopped or now() >= until:
                 return index, None
             try:
                 await handler(message)
@@ -173,16 +208,28 @@ class Lanes:
 
     def _handle_plainly(self, messages: list[Message]) -> tuple[int, Exception | None]:
         handler = self._call.plain(self._epoch)
+        until = self._until()
         index = 0
         try:
             for message in messages:
-                if self._stopped or now() >= self._deadline():
+                if self._stopped or now() >= until:
                     break
                 handler(message)
                 index += 1
         except Exception as error:  # noqa: BLE001 - as above
             return index, error
         return index, None
+
+    def _until(self) -> int:
+        """Until when a slice that begins now may begin with messages."""
+        return min(self._deadline(), now() + int(_SLICE * 1000))
+
+    async def _handle_alone(self, message: Message) -> tuple[bool, Exception | None]:
+        """Handle one message as soon as this instance may; (False, None) if it is to stop before."""
+        done, failure = 0, None
+        while not done and failure is None and await self._may_begin():
+            done, failure = await self._handle([message])
+        return done == 1, failure
 
     def _finish(self, messages: Sequence[Message]) -> None:
         pending = self._pending
@@ -211,8 +258,8 @@ class Lanes:
 
     async def handle_again(self, message: Message) -> bool:
         """Handle a parked message, apart from the lanes; whether it went well."""
-        done, _ = await self._handle([message])
-        return done == 1
+        done, _ = await self._handle_alone(message)
+        return done
 
     def unpark(self, name: str, end: int) -> bool:
         """Take a key up again if all its messages that were passed over lie before `end`."""
@@ -227,26 +274,32 @@ class Lanes:
         waiting = self._aside[message.key]
         problem: Exception | None = failure
         attempts = 1
-        while not self._stopped:
-            if problem is not None:
-                verdict = await self._failures.settle(message, problem, attempts)
-                if verdict == "stop":
-                    return
-                if verdict == "park":
-                    self._parked[key_name(message.key)] = message.sequence
-                    self._pass_over([message, *waiting])
-                    del self._aside[message.key]
-                    return
-                if verdict == "retry":
-                    done, problem = await self._handle([message])
-                    attempts += 1
-                    if not done:
-                        continue
-            self._finish([message])
-            if not waiting:
+        while True:
+            verdict = "done" if problem is None else await self._settle(message, problem, attempts)
+            if verdict == "stop":
+                return
+            if verdict == "park":
+                self._parked[key_name(message.key)] = message.sequence
+                self._pass_over([message, *waiting])
                 del self._aside[message.key]
                 return
-            message, attempts = waiting.popleft(), 1
-            done, problem = await self._handle([message])
+            if verdict == "done":
+                self._finish([message])
+                if not waiting:
+                    del self._aside[message.key]
+                    return
+                message, attempts = waiting.popleft(), 0
+            done, problem = await self._handle_alone(message)
             if not done and problem is None:
                 return
+            attempts += 1
+
+    async def _settle(self, message: Message, problem: Exception, attempts: int) -> Verdict:
+        """What becomes of a message that failed. Nothing of it runs meanwhile, so a stop need not wait for this."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._settling.add(task)
+        try:
+            return await self._failures.settle(message, problem, attempts)
+        finally:
+            self._settling.discard(task)

@@ -1,18 +1,25 @@
 """One partition at work: reads its messages, has them processed, and knows how far it is."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
-from echelon.errors import EchelonError, OutOfRange
+from echelon.errors import OutOfRange, Unreachable
 from echelon.group.own import Run
+from echelon.group.world import Called
 from echelon.keys import key_name
 from echelon.members.failures import Failures
 from echelon.members.lanes import Lanes
 from echelon.members.transactions import Refused, Transactor
 from echelon.model import Message
+
+logger = logging.getLogger(__name__)
+
+_AGAIN: Final = 0.2
+"""Seconds after which whoever did not answer is asked again."""
 
 
 class Processing(Protocol):
@@ -48,7 +55,7 @@ class Processing(Protocol):
         ...
 
     def stop(self, *, cancel: bool) -> None:
-        """Begin nothing more; `cancel` what is under way."""
+        """Take no more messages. `cancel` what is under way; else end so that the position counts all that is done."""
         ...
 
 
@@ -87,7 +94,8 @@ class Worker:
         self._processing: Processing | None = None
         self._reading: asyncio.Task[None] | None = None
         self._stopping = False
-        self._unreadable: EchelonError | None = None
+        self._heeded = 0
+        self._unreadable: Exception | None = None
 
     @property
     def failure(self) -> Exception | None:
@@ -102,16 +110,23 @@ class Worker:
         self._reading.add_done_callback(lambda _: self._ended())
         self.update()
 
-    def answer(self, called: Mapping[str, bool]) -> None:
-        """Try parked keys again, or pass over what is parked of them (True)."""
-        for name, skip in called.items():
-            if name in self._failures.parked and name not in self._answering and isinstance(self._processing, Lanes):
-                task = asyncio.ensure_future(self._try_again(self._processing, name, skip=skip))
+    def answer(self, called: Mapping[str, Called]) -> None:
+        """Try parked keys again, or pass over what is parked of them; each call once, however it ends."""
+        for name, call in called.items():
+            fresh = call.sequence > self._heeded and name not in self._answering
+            if fresh and name in self._failures.parked and isinstance(self._processing, Lanes):
+                task = asyncio.ensure_future(self._try_again(self._processing, name, skip=call.skip))
                 self._answering[name] = task
                 task.add_done_callback(partial(self._answered, name))
+        self._heeded = max((call.sequence for call in called.values()), default=self._heeded)
 
-    def _answered(self, name: str, _task: asyncio.Task[None]) -> None:
+    def _answered(self, name: str, task: asyncio.Task[None]) -> None:
         del self._answering[name]
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Unreachable):
+            logger.warning("%s; trying again", error)
+        elif isinstance(error, Exception):
+            self._unreadable = error
         self._ended()
 
     async def _try_again(self, lanes: Lanes, name: str, *, skip: bool) -> None:
@@ -145,8 +160,8 @@ class Worker:
         run, processing = self.run, self._processing
         reading = self._reading is not None and not self._reading.done()
         run.refused = self._transactor is not None and self._transactor.refused
-        works = bool(self._answering) or (processing is not None and processing.busy)
-        run.busy = works or (reading and run.state != "running")
+        # As long as it reads, handlers may begin at any moment: it has to be stopped before it can be forgotten.
+        run.busy = reading or bool(self._answering) or (processing is not None and processing.busy)
         if processing is None:
             return
         run.in_flight = processing.in_flight
@@ -168,29 +183,45 @@ class Worker:
         run = self.run
         try:
             if self._transactor is not None:
-                await self._transactor.open()
+                await self._open(self._transactor)
                 run.position = self._transactor.position
+                run.ready = True
             if idle:
                 return
             self.handled = 0
             self._processing = self._process(run.position, self._ended)
-            position = run.position
-            while True:
-                try:
-                    position = await self._take(self._processing, position)
-                except OutOfRange as error:
-                    position = self._failures.go_on_at(error)
+            await self._take(self._processing, run.position)
         except Refused:
             self.update()
-        except EchelonError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the partition must not wait in silence
             self._unreadable = error
 
-    async def _take(self, processing: Processing, position: int) -> int:
-        """Take messages as they come; the position after the last, should there be no more."""
-        async with aclosing(self._tail(position)) as tail:
-            async for messages in tail:
-                position = messages[-1].sequence + 1
-                if self._announce is not None:
-                    await self._announce(self.run, position)
-                await processing.put(messages)
-        return position
+    async def _open(self, transactor: Transactor) -> None:
+        """Open the sink as soon as it answers. Raises Refused, NotReversible."""
+        while True:
+            try:
+                await transactor.open()
+            except Unreachable as error:
+                await self._wait(error)
+            else:
+                return
+
+    async def _take(self, processing: Processing, position: int) -> None:
+        """Take messages as they come, from `position` on, whatever happens to the broker. Raises OutOfRange."""
+        while True:
+            try:
+                async with aclosing(self._tail(position)) as tail:
+                    async for messages in tail:
+                        end = messages[-1].sequence + 1
+                        if self._announce is not None:
+                            await self._announce(self.run, end)
+                        await processing.put(messages)
+                        position = end
+            except OutOfRange as error:
+                position = self._failures.go_on_at(error)
+            except Unreachable as error:
+                await self._wait(error)
+
+    async def _wait(self, error: Unreachable) -> None:
+        logger.warning("%s; trying again", error)
+        await asyncio.sleep(_AGAIN)

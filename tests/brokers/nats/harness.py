@@ -38,24 +38,25 @@ class NatsHarness:
 
     def __init__(self, server: NatsServer, partitioning: Partitioning) -> None:
         self.server = server
+        self.url = server.url
         self.partitioning = partitioning
 
     def connect(self) -> NatsBroker:
-        return NatsBroker(self.server.url)
+        return NatsBroker(self.url)
 
     async def create_stream(self, name: str, partitions: int) -> Stream:
         config: dict[str, Any] = {}
         if self.partitioning == "token":
             dest = f"{{{{Partition({partitions},1)}}}}.{name}.{{{{Wildcard(1)}}}}"
             config["subject_transform"] = {"src": f"{name}.*", "dest": dest}
-        await make_stream(self.server.url, name, [f"{name}.*"], **config)
+        await make_stream(self.url, name, [f"{name}.*"], **config)
         return Stream(name, partitions, TokensKey(f"{name}.*", (1,)), self.partitioning)
 
     async def delete_stream(self, stream: Stream) -> None:
-        await call(self.server.url, f"STREAM.DELETE.{stream.name}")
+        await call(self.url, f"STREAM.DELETE.{stream.name}")
 
     async def publish(self, stream: Stream, messages: Sequence[Sent]) -> None:
-        client = await nats.connect(self.server.url)
+        client = await nats.connect(self.url)
         try:
             js = client.jetstream(timeout=30, publish_async_max_pending=10_000)
             for start in range(0, len(messages), 1000):
@@ -69,7 +70,7 @@ class NatsHarness:
 
     async def truncate(self, group: str, stream: Stream, partition: int, before: int) -> None:
         name = f"ECHELON-{group}" if stream.partitioning == "derived" else stream.name
-        await call(self.server.url, f"STREAM.PURGE.{name}", {"seq": before})
+        await call(self.url, f"STREAM.PURGE.{name}", {"seq": before})
 
     def subject(self, stream: Stream, key: str) -> str:
         return f"{stream.name}.{key}"

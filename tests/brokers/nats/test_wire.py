@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nats.errors import ProtocolError
 
-from echelon.brokers.nats.replies import Batch, Many, Replies, Single
-from echelon.brokers.nats.wire import Parser
+from echelon.brokers.nats.batch import Batch
+from echelon.brokers.nats.replies import Many, Replies, Single, milliseconds
+from echelon.brokers.nats.stretch import Stretch
+from echelon.brokers.nats.wire import Parser, Sink
+from echelon.errors import Unreachable
 
 INBOX = "_INBOX.abcdefghijklmnopqrstuv."
 SINGLE, MANY, OTHER = b"1", b"2", b"3"
@@ -67,6 +70,7 @@ TRICKS = [
     b"", b"\r\n", b"\r\nPING\r\n", b"\r\n\r\n", b"HMSG x 7 10 20\r\n", b"MSG a 7 1\r\nx\r\n", b"-ERR 'no'\r\n",
     b"\r\n" + reply(MANY, 99, b"forged"), b"\r\n" + reply(MANY, 99, b"forged")[:-2], b"\r\n" + end(MANY, 0),
     reply(MANY, 99, b"x")[:40], b"\r\nHMSG " + INBOX.encode() + b"2 7 ", bytes(range(256)),
+    b"\r\nMSG a 7 $JS.ACK.S.NAME.1.5.5.1794737128900123456.7 3\r\nabc", b" 7 $JS.ACK.S.NAME.1.", b".NAME.1.\r\n",
 ]  # fmt: skip
 payloads = st.one_of(st.sampled_from(TRICKS), st.binary(max_size=300), st.just(b"p" * 150))
 places = st.lists(st.integers(0, 1 << 30), max_size=12)
@@ -86,7 +90,7 @@ def test_messages_are_whole_however_the_bytes_are_cut(
         expected.append((subject, answer_to, header or b"", payload))
     client, got = Client(), []
     parser = Parser(client)
-    parser.set_sink(7, lambda *args: got.append(args))
+    parser.set_sink(7, Sink(lambda *args: got.append(args)))
 
     async def feed() -> None:
         for part in cut(data, places):
@@ -125,9 +129,7 @@ def test_runs_of_replies_are_taken_as_they_would_be_one_by_one(parts: list[tuple
 
     async def feed() -> tuple[Batch, Batch]:
         parser, replies = Parser(Client()), Replies(INBOX)
-        parser.set_sink(7, replies.take)
-        parser.set_run(b"HMSG " + INBOX.encode(), replies.take_run)
-        replies.set_subscription(b"7")
+        parser.set_sink(7, Sink(replies.take, replies.take_run))
         loop = asyncio.get_running_loop()
         single, many, other = Single(loop.create_future()), Many(loop.create_future()), Many(loop.create_future())
         assert [replies.add(each) for each in (single, many, other)] == [f"{INBOX}{number}" for number in (1, 2, 3)]
@@ -135,14 +137,16 @@ def test_runs_of_replies_are_taken_as_they_would_be_one_by_one(parts: list[tuple
             for part in cut(data, places):
                 await parser.parse(part)
         assert single.future.done() == bool(singles)
-        return (await many.future)[0], (await other.future)[0]
+        assert many.future.done()
+        assert other.future.done()
+        return many.future.result()[0], other.future.result()[0]
 
     batches = dict(zip((MANY, OTHER), asyncio.run(feed()), strict=True))
     for number, batch in batches.items():
         got = list(zip(batch.sequences, batch.headers, batch.data, strict=True))
         assert got == expected[number]
         assert batch.subjects == [b"orders.%d" % sequence for sequence, _, _ in expected[number]]
-        assert set(batch.times) <= {b"2026-11-15T10:05:28.9"}
+        assert set(batch.times) <= {1_794_737_128_900}
     assert (batches[MANY].pending, batches[OTHER].pending) == (4, 3)
 
 
@@ -159,20 +163,98 @@ def test_long_runs_with_something_between_them_are_taken_whole() -> None:
 
     async def feed() -> Batch:
         parser, replies = Parser(Client()), Replies(INBOX)
-        parser.set_sink(7, replies.take)
-        parser.set_run(b"HMSG " + INBOX.encode(), replies.take_run)
-        replies.set_subscription(b"7")
+        parser.set_sink(7, Sink(replies.take, replies.take_run))
         loop = asyncio.get_running_loop()
         replies.add(Single(loop.create_future()))
         many = Many(loop.create_future())
         replies.add(many)
         for start in range(0, len(data), 100_000):
             await parser.parse(data[start : start + 100_000])
-        return (await many.future)[0]
+        assert many.future.done()
+        return many.future.result()[0]
 
     batch = asyncio.run(feed())
     assert batch.sequences == list(range(1, 3001))
     assert batch.data == [b"%d" % sequence * (sequence % 50) for sequence in range(1, 3001)]
+
+
+def delivery(stretch: Stretch, number: int, payload: bytes, *, header: bytes | None, domain: bool) -> bytes:
+    """A message as a consumer delivers it."""
+    place = b"hub.AbCdEf." if domain else b""
+    token = b".x7" if domain else b""
+    ack = b"$JS.ACK.%sS.%s.1.%d.%d.1794737128900123456.%d%s" % (
+        place, stretch._name.encode(), number * 3, number, 1000 - number, token
+    )  # fmt: skip
+    return message(b"orders.%d" % number, payload, reply=ack, header=header)
+
+
+stored = st.sampled_from([None, None, None, b"", b"Colour: red\r\n", b"a\rb: c\r\n"])
+
+
+@given(st.lists(st.tuples(payloads, stored, st.sampled_from(["", "", "", "", "ping", "foreign"])), max_size=50), places, st.booleans())
+def test_runs_of_deliveries_are_taken_as_they_would_be_one_by_one(
+    parts: list[tuple[bytes, bytes | None, str]], places: list[int], domain: bool
+) -> None:
+    async def feed() -> None:
+        connection: Any = None
+        stretch = Stretch(connection, "S", "", 1)
+        stretch._wanted = len(parts) + 1
+        data = b""
+        for number, (payload, lines, between) in enumerate(parts, 1):
+            source = b"Nats-Stream-Source: O 1 > > a\r\n" if number % 5 == 0 else b""
+            header = None if lines is None else b"NATS/1.0\r\n%s%s\r\n" % (lines, source)
+            data += delivery(stretch, number, payload.replace(b"NAME", stretch._name.encode()), header=header, domain=domain)
+            data += {"": b"", "ping": b"PING\r\n", "foreign": message(b"a", payload, sid=8)}[between]
+        data += message(b"_INBOX.x", b"", header=b"NATS/1.0 408 Request Timeout\r\n\r\n")
+        parser = Parser(Client())
+        parser.set_sink(7, Sink(stretch._take, stretch._take_run))
+        with patch("echelon.brokers.nats.wire._RUN_BYTES", 0):
+            for part in cut(data, places):
+                await parser.parse(part)
+        assert stretch._future.done()
+        stretch._future.result()
+        batch = stretch._batch
+        assert batch.data == [payload.replace(b"NAME", stretch._name.encode()) for payload, _, _ in parts]
+        assert batch.headers == [lines or b"" for _, lines, _ in parts]
+        assert batch.sequences == [3 * number for number in range(1, len(parts) + 1)]
+        assert batch.subjects == [b"orders.%d" % number for number in range(1, len(parts) + 1)]
+        assert set(batch.times) <= {1_794_737_128_900}
+        assert batch.pending == (1000 - len(parts) if parts else 0)
+
+    asyncio.run(feed())
+
+
+def test_a_delivery_that_is_missing_is_noticed() -> None:
+    async def feed(missing: int) -> None:
+        connection: Any = None
+        stretch = Stretch(connection, "S", "", 1)
+        stretch._wanted = 100
+        numbers = [number for number in range(1, 60) if number != missing]
+        data = b"".join(delivery(stretch, number, b"x", header=None, domain=False) for number in numbers)
+        parser = Parser(Client())
+        parser.set_sink(7, Sink(stretch._take, stretch._take_run))
+        await parser.parse(data)
+        with pytest.raises(Unreachable):
+            stretch._future.result()
+
+    for missing in (1, 2, 30, 58):
+        asyncio.run(feed(missing))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"2026-11-15T10:05:28.90072325", 1_794_737_128_900),
+        (b"2026-11-15T10:05:28.900999999", 1_794_737_128_900),
+        (b"2026-11-15T10:05:28", 1_794_737_128_000),
+        (b"2026-11-15T10:05:28.1", 1_794_737_128_100),
+        (b"2026-11-15T10:05:28.01", 1_794_737_128_010),
+        (b"2026-11-15T10:05:28.0019", 1_794_737_128_001),
+        (b"1970-01-01T00:00:00", 0),
+    ],
+)
+def test_times_as_the_server_writes_them(text: bytes, expected: int) -> None:
+    assert milliseconds([text, text]) == [expected, expected]
 
 
 def test_control_lines_reach_the_client() -> None:
@@ -184,7 +266,7 @@ def test_control_lines_reach_the_client() -> None:
 @pytest.mark.parametrize("data", [b"HELLO\r\n", b"MSG a 7 x\r\n", b"INFO {\r\n", b"x" * 2_000_000])
 def test_what_is_not_the_protocol_is_refused(data: bytes) -> None:
     parser = Parser(Client())
-    parser.set_sink(7, lambda *_: None)
+    parser.set_sink(7, Sink(lambda *_: None))
     with pytest.raises(ProtocolError):
         asyncio.run(parser.parse(data))
 
@@ -192,7 +274,7 @@ def test_what_is_not_the_protocol_is_refused(data: bytes) -> None:
 def test_a_reset_forgets_half_a_message() -> None:
     got: list[bytes] = []
     parser = Parser(Client())
-    parser.set_sink(7, lambda _subject, _reply, _header, payload: got.append(payload))
+    parser.set_sink(7, Sink(lambda _subject, _reply, _header, payload: got.append(payload)))
 
     async def feed() -> None:
         await parser.parse(b"MSG a 7 100\r\nhalf of it")
@@ -207,7 +289,7 @@ def test_a_large_message_in_small_parts_takes_no_longer_for_each() -> None:
     """What was received in part is put together once, not with every part."""
     got: list[bytes] = []
     parser = Parser(Client())
-    parser.set_sink(7, lambda _subject, _reply, _header, payload: got.append(payload))
+    parser.set_sink(7, Sink(lambda _subject, _reply, _header, payload: got.append(payload)))
     payload = bytes(range(256)) * 40_000
     data = message(b"a", payload)
 

@@ -6,8 +6,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Struct, field
 
+from echelon.brokers.nats.batch import Batch
 from echelon.brokers.nats.connection import Connection
-from echelon.brokers.nats.replies import Batch, Reply
+from echelon.brokers.nats.replies import Reply
 from echelon.errors import BrokerError, Denied, StorageFull, StreamNotFound, TooLarge, Unreachable
 
 T = TypeVar("T")
@@ -86,12 +87,16 @@ class Consumer(Struct):
     ack_floor: _Floor = field(default_factory=_Floor)
 
 
-class _Stored(Struct):
+class Stored(Struct):
+    """A message as the leader of its stream gives it. `time` is as JSON has it."""
+
     seq: int
+    time: str
+    data: bytes = b""
 
 
 class _Found(Struct):
-    message: _Stored
+    message: Stored
 
 
 class Refused(BrokerError):
@@ -158,12 +163,12 @@ class JetStream:
         body = {"filter": subject, **({"seq": before} if before else {})}
         await self._call(f"STREAM.PURGE.{stream}", body, _Answer, stream=stream)
 
-    async def next_sequence(self, stream: str, start: int, subject: str) -> int | None:
-        """The sequence of the first message from `start` on that its leader has. Raises StreamNotFound."""
+    async def next(self, stream: str, start: int, subject: str) -> Stored | None:
+        """The first message from `start` on that the leader has. Raises StreamNotFound."""
         return await self._find(stream, {"seq": max(start, 1), "next_by_subj": subject or ">"})
 
-    async def last_sequence(self, stream: str, subject: str) -> int | None:
-        """The sequence of the last message on a subject that its leader has. Raises StreamNotFound."""
+    async def last(self, stream: str, subject: str) -> Stored | None:
+        """The last message on a subject that the leader has. Raises StreamNotFound."""
         return await self._find(stream, {"last_by_subj": subject})
 
     async def create_consumer(self, stream: str, config: Mapping[str, Any]) -> None:
@@ -183,7 +188,8 @@ class JetStream:
 
     async def get(self, stream: str, body: Mapping[str, object]) -> Batch:
         """Messages by a batched direct get, from any replica. Raises StreamNotFound."""
-        batch, reply = await self.connection.request_many(self.direct_get(stream), msgspec.json.encode(body))
+        subject = f"{self.prefix}.DIRECT.GET.{stream}"
+        batch, reply = await self.connection.request_many(subject, msgspec.json.encode(body))
         code, words = reply.status
         if code in {204, 404}:
             return batch
@@ -197,13 +203,9 @@ class JetStream:
             raise Unreachable(f"no replica of the stream {stream} answers")
         raise BrokerError(f"the server did not understand a direct get from {stream}: {code} {words}")
 
-    def direct_get(self, stream: str) -> str:
-        """The subject for direct gets from a stream."""
-        return f"{self.prefix}.DIRECT.GET.{stream}"
-
-    async def _find(self, stream: str, body: Mapping[str, object]) -> int | None:
+    async def _find(self, stream: str, body: Mapping[str, object]) -> Stored | None:
         try:
-            return (await self._call(f"STREAM.MSG.GET.{stream}", body, _Found, stream=stream)).message.seq
+            return (await self._call(f"STREAM.MSG.GET.{stream}", body, _Found, stream=stream)).message
         except Refused as error:
             if error.number == _MESSAGE_NOT_FOUND:
                 return None

@@ -67,18 +67,20 @@ class NatsBroker:
     def __init__(self, url: str, **options: object) -> None:
         self._settings = Settings(url, options)
         self._connections: dict[str, asyncio.Task[JetStream]] = {}
+        self._is_closed = False
 
     async def __aenter__(self) -> Self:
-        await (await self._over("log")).check_enabled()
+        try:
+            await (await self._over("log")).check_enabled()
+        except BaseException:
+            await self._close()
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        connecting, self._connections = self._connections, {}
-        for js in await asyncio.gather(*connecting.values(), return_exceptions=True):
-            if isinstance(js, JetStream):
-                await js.connection.close()
+        await self._close()
 
     async def groups(self) -> list[str]:
         """The names of the groups in the account, sorted."""
@@ -154,8 +156,16 @@ class NatsBroker:
             )
         return dict.fromkeys(range(stream.partitions), consumer.ack_floor.stream_seq + 1)
 
+    async def _close(self) -> None:
+        self._is_closed = True
+        for js in await asyncio.gather(*self._connections.values(), return_exceptions=True):
+            if isinstance(js, JetStream):
+                await js.connection.close()
+
     async def _over(self, purpose: str) -> JetStream:
         """JetStream over the connection for a purpose, which is made if there is none yet."""
+        if self._is_closed:
+            raise Unreachable(f"the connection to {self._settings.place} is closed")
         if purpose not in self._connections or self._failed(self._connections[purpose]):
             self._connections[purpose] = asyncio.create_task(self._connect(purpose))
         return await asyncio.shield(self._connections[purpose])

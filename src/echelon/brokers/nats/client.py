@@ -3,6 +3,7 @@
 A test holds that these places are as they are expected to be in the nats-py that is installed.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import ParseResult
@@ -12,22 +13,36 @@ from nats.aio.client import Client, Server
 from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 
-from echelon.brokers.nats.wire import Parser, Sink, TakeRun
+from echelon.brokers.nats.wire import Parser, Sink
 
 # nats-py reads 32 KiB at a time; large reads cost less for each message.
 _READ_BYTES: Final = 1 << 18
+_CLOSE_SECONDS: Final = 0.5
 _SECONDS_BETWEEN_ATTEMPTS: Final = (0.01, 0.25)
 
 
 class _Transport(TcpTransport):
-    """TCP with a large read buffer."""
+    """TCP, with or without TLS, with a large read buffer."""
 
     async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
+        self._abort()  # The client forgets a connection over which it was not let in.
         await super().connect(uri, _READ_BYTES, connect_timeout)
 
     async def read(self, buffer_size: int) -> bytes:
         data: bytes = await super().read(_READ_BYTES)
         return data
+
+    async def wait_closed(self) -> None:
+        """With TLS the other side has a say in it, and may be frozen or gone."""
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await super().wait_closed()  # type: ignore[no-untyped-call]  # its base has no annotations
+        except TimeoutError:
+            self._abort()
+
+    def _abort(self) -> None:
+        if self._io_writer is not None:
+            self._io_writer.transport.abort()
 
     def __bool__(self) -> bool:
         return True  # Or the client would put its own in its place.
@@ -70,19 +85,14 @@ class EchelonClient(Client):
     async def subscribe_sink(self, subject: str, sink: Sink) -> Subscription:
         """Subscribe, with `sink` called for each message from within the reading of the socket."""
         subscription = await self.subscribe(subject)
-        self.parser.set_sink(subscription._id, sink)  # noqa: SLF001
+        self.parser.set_sink(number_of(subscription), sink)
         return subscription
 
     async def unsubscribe_sink(self, subscription: Subscription) -> None:
         """End a subscription of `subscribe_sink`, also while there is no connection."""
-        self.parser.set_sink(subscription._id, None)  # noqa: SLF001
+        self.parser.set_sink(number_of(subscription), None)
         if not self.is_closed:
             await subscription.unsubscribe()
-
-    def set_run(self, subscription: Subscription, subject_prefix: str, take_run: TakeRun) -> bytes:
-        """Offer messages with headers whose subject begins so to `take_run`; returns the subscription's number."""
-        self.parser.set_run(b"HMSG " + subject_prefix.encode(), take_run)
-        return b"%d" % subscription._id  # noqa: SLF001
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
         if initial_connection and self._needs_tls and not info.get("tls_required"):
@@ -95,6 +105,11 @@ class EchelonClient(Client):
             self._on_violation(err_msg)
         else:
             await self._process_op_err(errors.Error(f"nats: {err_msg}"))
+
+
+def number_of(subscription: Subscription) -> int:
+    """The number that the server puts into each message of a subscription."""
+    return subscription._id  # noqa: SLF001
 
 
 def next_server(servers: list[Server], _info: dict[str, Any]) -> tuple[Server, float]:

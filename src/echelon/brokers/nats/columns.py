@@ -1,15 +1,14 @@
 """From what the server sent to messages by partition: as columns, of which structs and Arrow batches are made."""
 
+from bisect import bisect_left
 from collections.abc import Callable
-from datetime import UTC, datetime
-from functools import lru_cache
 from itertools import repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from echelon.brokers.nats.replies import Batch
+from echelon.brokers.nats.batch import Batch
 from echelon.model import Message
 
 if TYPE_CHECKING:
@@ -68,9 +67,7 @@ class Columns(Struct, gc=False):
         sequences = self.sequences
         if sequences[0] >= start and sequences[-1] < end:
             return self
-        first = next((place for place, each in enumerate(sequences) if each >= start), len(sequences))
-        last = next((place for place, each in enumerate(sequences) if each >= end), len(sequences))
-        chosen = slice(first, last)
+        chosen = slice(bisect_left(sequences, start), bisect_left(sequences, end))
         return Columns(
             sequences[chosen],
             self.subjects[chosen],
@@ -109,8 +106,7 @@ class Splitter:
                 except KeyError:
                     rows[place.partition] = [row]
         headers = list(map(parse_headers, batch.headers)) if any(batch.headers) else None
-        times = milliseconds(batch.times)
-        return {partition: _choose(chosen, places, batch, headers, times) for partition, chosen in rows.items()}
+        return {partition: _choose(chosen, places, batch, headers) for partition, chosen in rows.items()}
 
     def _places_of(self, subjects: list[bytes]) -> "list[Place | None]":
         new = set(subjects).difference(self._places)
@@ -130,25 +126,7 @@ def parse_headers(block: bytes) -> Headers:
     return tuple((_text(name), value.strip()) for name, colon, value in lines if colon)
 
 
-def milliseconds(times: list[bytes]) -> list[int]:
-    """Times as the server writes them (`2026-11-15T10:05:28.90072325`) as milliseconds since the epoch, UTC."""
-    cut = [text[:23] for text in times]
-    known = {text: _milliseconds(text) for text in set(cut)}
-    return [known[text] for text in cut]
-
-
-def _milliseconds(text: bytes) -> int:
-    return _seconds(text[:19]) * 1000 + int(text[20:].ljust(3, b"0"))
-
-
-@lru_cache(1024)
-def _seconds(text: bytes) -> int:
-    return int(datetime.fromisoformat(text.decode()).replace(tzinfo=UTC).timestamp())
-
-
-def _choose(
-    rows: list[int], places: "list[Place | None]", batch: Batch, headers: list[Headers] | None, times: list[int]
-) -> Columns:
+def _choose(rows: list[int], places: "list[Place | None]", batch: Batch, headers: list[Headers] | None) -> Columns:
     found = [place for row in rows if (place := places[row])]
     # Twice the first row: of a single one, itemgetter would not make a tuple.
     choose = itemgetter(rows[0], *rows)
@@ -158,7 +136,7 @@ def _choose(
         tuple([place.key for place in found]),
         choose(headers)[1:] if headers else None,
         choose(batch.data)[1:],
-        choose(times)[1:],
+        choose(batch.times)[1:],
     )
 
 

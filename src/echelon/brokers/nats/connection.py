@@ -11,8 +11,9 @@ from typing import Any, Final, TypeVar
 from nats import errors
 from nats.aio.subscription import Subscription
 
+from echelon.brokers.nats.batch import Batch
 from echelon.brokers.nats.client import EchelonClient, next_server
-from echelon.brokers.nats.replies import Batch, Many, Replies, Reply, Single
+from echelon.brokers.nats.replies import Many, Replies, Reply, Single
 from echelon.brokers.nats.settings import Settings
 from echelon.brokers.nats.wire import Sink
 from echelon.errors import BrokerError, Denied, InvalidConfig, TooLarge, Unreachable
@@ -67,9 +68,8 @@ class Connection:
                     raise ConnectionResetError("the server closed the connection during the handshake")
                 self._client.keep_connecting()
                 self._replies = Replies(f"{self._client.new_inbox()}.")
-                subscription = await self._client.subscribe_sink(f"{self._replies.prefix}*", self._replies.take)
-                number = self._client.set_run(subscription, self._replies.prefix, self._replies.take_run)
-                self._replies.set_subscription(number)
+                sink = Sink(self._replies.take, self._replies.take_run)
+                await self._client.subscribe_sink(f"{self._replies.prefix}*", sink)
         except (OSError, errors.Error) as error:
             self._trouble = self._trouble if isinstance(error, errors.NoServersError) else error
             await self._client.close()
@@ -135,10 +135,9 @@ class Connection:
         self, subject: str, payload: bytes = b"", *, reply: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
         """Send a message, in the order of the calls. Raises Unreachable, TooLarge, InvalidConfig."""
-        size = len(payload) + sum(
-            len(name.encode()) + len(value.encode()) + 4 for name, value in (headers or {}).items()
-        )
-        if size + (12 if headers else 0) > self.max_payload:
+        lines = [f"{name}: {value}\r\n".encode() for name, value in headers.items()] if headers else []
+        size = len(payload) + (len(b"NATS/1.0\r\n\r\n") + sum(map(len, lines)) if lines else 0)
+        if size > self.max_payload:
             raise TooLarge(
                 f"a message of {size} bytes for {subject} is too large: the server takes {self.max_payload}",
                 remedy="Send less, or raise max_payload in the server's configuration",
@@ -194,10 +193,10 @@ class Connection:
             many.future.cancel()
 
     async def subscribe(self, sink: Sink) -> Subscription:
-        """Subscribe to a new subject for replies; `sink` is called for each message."""
+        """Subscribe to new subjects for replies, which differ in the last token, a `*` in the subscription's subject."""
         await self.wait_until_up()
         try:
-            return await self._client.subscribe_sink(self._client.new_inbox(), sink)
+            return await self._client.subscribe_sink(f"{self._client.new_inbox()}.*", sink)
         except errors.Error as error:
             raise self._explain(error) from None
 

@@ -3,12 +3,13 @@
 import asyncio
 import time
 import uuid
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 from nats.aio.subscription import Subscription
 
 from echelon.brokers.nats.api import JetStream
+from echelon.brokers.nats.wire import Sink
 from echelon.errors import Unreachable
 
 _SECOND: Final = 1_000_000_000
@@ -28,6 +29,37 @@ class Delivery(Struct, gc=False):
     subject: bytes
     header: bytes
     data: bytes
+
+
+class Ack(NamedTuple):
+    """What the reply subject of a delivered message tells. `number` counts the consumer's deliveries from 1."""
+
+    sequence: int
+    number: int
+    time: int
+    pending: int
+
+
+def parse_ack(reply: bytes) -> Ack:
+    """Take a reply subject apart. The time is in milliseconds."""
+    # $JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<deliveries>.<sequence>.<number>.<time>.<pending>[.<token>]
+    words = reply.split(b".")
+    sequence, number, time, pending = map(int, words[5:9] if len(words) == 9 else words[7:11])
+    return Ack(sequence, number, time // 1_000_000, pending)
+
+
+def configuration(name: str, filter: str, start: int, *, idle_seconds: float) -> dict[str, object]:
+    """A consumer in the server's memory that needs no acknowledgements and goes when nobody asks it any more."""
+    return {
+        "name": name,
+        "deliver_policy": "by_start_sequence",
+        "opt_start_seq": max(start, 1),
+        "ack_policy": "none",
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": int(idle_seconds * _SECOND),
+        **({"filter_subject": filter} if filter else {}),
+    }
 
 
 class OrderedConsumer:
@@ -51,7 +83,8 @@ class OrderedConsumer:
         self._got: list[Delivery] = []
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
-        self._count = 0
+        self._number = 0
+        self._requests = 0
         self._asked = 0
         self._heard = 0.0
         self._failures = 0
@@ -110,20 +143,10 @@ class OrderedConsumer:
     async def _create(self) -> None:
         await self._drop()
         name = f"echelon-{uuid.uuid4().hex}"
-        self._subscription = await self._js.connection.subscribe(self._receive)
-        config = {
-            "name": name,
-            "deliver_policy": "by_start_sequence",
-            "opt_start_seq": max(self.next_sequence, 1),
-            "ack_policy": "none",
-            "mem_storage": True,
-            "num_replicas": 1,
-            "headers_only": self._headers_only,
-            "inactive_threshold": 2 * _EXPIRES_SECONDS * _SECOND,
-            **({"filter_subject": self._filter} if self._filter else {}),
-        }
-        await self._js.create_consumer(self._stream, config)
-        self._name, self._count, self._asked = name, 0, 0
+        self._subscription = await self._js.connection.subscribe(Sink(self._receive))
+        config = configuration(name, self._filter, self.next_sequence, idle_seconds=2 * _EXPIRES_SECONDS)
+        await self._js.create_consumer(self._stream, {**config, "headers_only": self._headers_only})
+        self._name, self._number, self._asked = name, 0, 0
         self._pull = f"{self._js.prefix}.CONSUMER.MSG.NEXT.{self._stream}.{name}"
         self._is_lost = False
         self._changed.set()
@@ -135,8 +158,10 @@ class OrderedConsumer:
             _EXPIRES_SECONDS * _SECOND,
             int(_HEARTBEAT_SECONDS * _SECOND),
         )
+        self._requests += 1
+        reply = f"{self._subscription.subject[:-1]}{self._requests}"
         try:
-            await self._js.connection.publish(self._pull, body, reply=self._subscription.subject)
+            await self._js.connection.publish(self._pull, body, reply=reply)
             self._asked = _BATCH
             self._heard = time.monotonic()
         except Unreachable:
@@ -161,20 +186,18 @@ class OrderedConsumer:
         """Take what the server sends to the subscription."""
         self._heard = time.monotonic()
         if not reply.startswith(b"$JS.ACK."):
-            self._receive_status(header)
+            if subject.endswith(b".%d" % self._requests):  # Or it is about a request that is over.
+                self._receive_status(header)
             return
-        # $JS.ACK.<stream>.<consumer>.<..>.<sequence>.<count>.<time>.<..>, or with domain and account before the stream
-        words = reply.split(b".")
-        place = 5 if len(words) == 9 else 7
-        sequence, count = int(words[place]), int(words[place + 1])
-        if self._is_lost or count != self._count + 1:
+        ack = parse_ack(reply)
+        if self._is_lost or ack.number != self._number + 1:
             self._lose()
             return
-        self._count = count
+        self._number = ack.number
         self._asked -= 1
         self._failures = 0
-        self.next_sequence = sequence + 1
-        self._got.append(Delivery(sequence, int(words[place + 2]) // 1_000_000, subject, header, payload))
+        self.next_sequence = ack.sequence + 1
+        self._got.append(Delivery(ack.sequence, ack.time, subject, header, payload))
         self._changed.set()
 
     def _receive_status(self, header: bytes) -> None:

@@ -8,11 +8,10 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
-import msgspec
-
 from echelon.brokers.nats.api import WRONG_LAST_SEQUENCE, JetStream, Refused, stored
-from echelon.brokers.nats.columns import milliseconds
+from echelon.brokers.nats.batch import Batch
 from echelon.brokers.nats.consumer import OrderedConsumer
+from echelon.brokers.nats.replies import milliseconds
 from echelon.errors import BrokerError, GroupNotFound, StreamNotFound, Unreachable
 from echelon.model import Bounds, Entry
 
@@ -21,6 +20,7 @@ _ROOT: Final = "echelon.log"
 _BATCH: Final = 1024
 _BYTES: Final = 4 << 20
 _CHECK_SECONDS: Final = 1.0
+_PAUSE_SECONDS: Final = 0.01
 
 
 def _subject(group: str) -> str:
@@ -110,28 +110,43 @@ class NatsLog:
         """The oldest sequence in the log, and one past the newest."""
         await self.check_there()
         first, last = await asyncio.gather(
-            self._js.next_sequence(STREAM, 1, self._records), self._js.last_sequence(STREAM, self._records)
+            self._js.next(STREAM, 1, self._records), self._js.last(STREAM, self._records)
         )
         if first is None or last is None:
             end = (await self._js.details(STREAM)).state.end
             return Bounds(end, end)
-        return Bounds(first, last + 1)
+        return Bounds(first.seq, last.seq + 1)
 
     async def read(self, start: int, end: int) -> list[Entry]:
-        """All entries with `start <= sequence < end` that the log holds now."""
+        """All entries with `start <= sequence < end` that the log holds now; a single one comes from the leader."""
         await self.check_there()
+        if end - start == 1:
+            found = await self._js.next(STREAM, start, self._records)
+            if found is None or found.seq != start:
+                return []
+            [time] = milliseconds([found.time.encode().rstrip(b"Z")])
+            return [Entry(start, time, found.data)]
         entries: list[Entry] = []
         position = start
         while position < end:
-            body = {"seq": max(position, 1), "batch": _BATCH, "max_bytes": _BYTES, "next_by_subj": self._records}
-            batch = await self._js.get(STREAM, body)
-            entries += map(Entry, batch.sequences, milliseconds(batch.times), batch.data)
-            position = batch.sequences[-1] + 1 if batch.sequences else position
-            if not batch.pending:
+            batch = await self._get(position)
+            entries += map(Entry, batch.sequences, batch.times, batch.data)
+            position = max(position, batch.end)
+            if not batch.pending and position < end:
                 # The leader may have more than the replica that answered.
-                following = await self._js.next_sequence(STREAM, position, self._records) if position < end else None
-                position = end if following is None else following
+                following = await self._js.next(STREAM, position, self._records)
+                position = end if following is None else following.seq
+                await asyncio.sleep(_PAUSE_SECONDS if following else 0)
         return [entry for entry in entries if entry.sequence < end]
+
+    async def _get(self, start: int) -> Batch:
+        body = {"seq": max(start, 1), "batch": _BATCH, "max_bytes": _BYTES, "next_by_subj": self._records}
+        try:
+            return await self._js.get(STREAM, body)
+        except Unreachable:
+            # Perhaps only this replica is, and another one will answer.
+            await self._js.connection.wait_until_up()
+            return await self._js.get(STREAM, body)
 
     async def follow(self, start: int) -> AsyncGenerator[list[Entry], None]:
         """Entries from `start` on, as they come; never ends by itself."""
@@ -169,13 +184,8 @@ class NatsLog:
             self._js.connection.check_open()
 
     async def _is_there(self) -> bool:
-        """Asks any replica, and the leader if that one does not know the group."""
-        body = msgspec.json.encode({"last_by_subj": _subject(self._group)})
-        reply = await self._js.connection.request(self._js.direct_get(STREAM), body)
-        if not reply.status[0]:
-            return True
         try:
-            return await self._js.last_sequence(STREAM, _subject(self._group)) is not None
+            return await self._js.last(STREAM, _subject(self._group)) is not None
         except StreamNotFound:
             return False
 

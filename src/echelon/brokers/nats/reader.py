@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 from echelon.brokers.base import StreamInfo
 from echelon.brokers.nats.api import Details, JetStream
+from echelon.brokers.nats.batch import Batch
 from echelon.brokers.nats.columns import Columns, Splitter
 from echelon.brokers.nats.consumer import OrderedConsumer
 from echelon.brokers.nats.partitioning import Layout
-from echelon.brokers.nats.replies import Batch
+from echelon.brokers.nats.passes import Passes, Reading
 from echelon.brokers.nats.waking import Waiter, Waker
-from echelon.brokers.nats.windows import Windows
 from echelon.errors import OutOfRange, Unreachable
 from echelon.group.config import Stream
 from echelon.keys import HeaderKey
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _FOR_EVER: Final = sys.maxsize
-# Whoever reads at least this share of the partitions at once reads all of the stream: the server spends about as
-# much on passing over three messages as on sending one.
-_SHARE: Final = 3
 _CHECK_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.01
 
@@ -49,9 +46,8 @@ class NatsReader:
         self._layout = layout
         self._names = [partition_name(stream.name, number, alone=alone) for number in range(stream.partitions)]
         self._splitter = Splitter(layout.locate, by_header=isinstance(stream.key, HeaderKey))
-        self._shared = Windows(js, layout.source, layout.filter, self._splitter, is_shared=True)
+        self._passes = Passes(js, layout, self._splitter)
         self._wakers: dict[str, Waker] = {}
-        self._reading = 0
         self._tailing = 0
 
     async def info(self) -> StreamInfo:
@@ -88,11 +84,14 @@ class NatsReader:
                     if not is_checked:
                         self._check(partition, await self._js.details(self._layout.source), start)
                         is_checked = True
-                    async with aclosing(self._pass(partition, position, _FOR_EVER)) as parts:
-                        async for columns, after in parts:
-                            position = after
-                            if columns:
-                                yield columns.messages(self._names[partition])
+                    async with (
+                        self._passes.begin(partition, position) as reading,
+                        aclosing(self._pass(reading, _FOR_EVER)) as parts,
+                    ):
+                        async for columns in parts:
+                            position = reading.position
+                            yield columns.messages(self._names[partition])
+                        position = reading.position
                     position = await self._wait(partition, position)
                 except Unreachable:
                     self._js.connection.check_open()
@@ -115,64 +114,58 @@ class NatsReader:
         return details.state.end
 
     async def _get_one(self, partition: int, body: Mapping[str, object]) -> Batch:
-        wanted = self._filter(partition)
+        wanted = self._layout.filter_of(partition)
         only = {"next_by_subj": wanted} if wanted else {}
         return await self._js.get(self._layout.source, {**body, **only, "batch": 1})
 
-    def _filter(self, partition: int) -> str:
-        """The narrowest filter that lets the partition's messages through."""
-        return self._layout.filters[partition] if self._layout.filters else self._layout.filter
-
     async def _read(self, partition: int, start: int, end: int) -> AsyncGenerator[Columns, None]:
-        details = await self._js.details(self._layout.source)
-        self._check(partition, details, start)
-        self._check(partition, details, end)
-        position = start
-        progress = time.monotonic()
-        while position < end:
-            async with aclosing(self._pass(partition, position, end)) as parts:
-                async for columns, after in parts:
-                    position, progress = after, time.monotonic()
-                    if columns:
-                        yield columns
-            # Another replica may have more.
-            following = await self._js.next_sequence(self._layout.source, position, self._filter(partition))
-            if following is None or following >= end:
-                return
-            if time.monotonic() > progress + self._js.connection.settings.timeout:
-                raise Unreachable(f"no replica of {self._layout.source} that answers has message {following} yet")
-            position = following
-            await asyncio.sleep(_PAUSE_SECONDS)
+        async with self._passes.begin(partition, start) as reading:
+            details = await self._js.details(self._layout.source)
+            self._check(partition, details, start)
+            self._check(partition, details, end)
+            progress = time.monotonic()
+            while reading.position < end:
+                try:
+                    async with aclosing(self._pass(reading, end)) as parts:
+                        async for columns in parts:
+                            yield columns
+                            progress = time.monotonic()
+                    # The leader may have more than the replica that answered.
+                    following = await self._next(partition, reading.position)
+                    if following is None or following >= end:
+                        return
+                    reading.position = following
+                    late = Unreachable(f"no replica of {self._layout.source} that answers has message {following} yet")
+                except Unreachable as error:
+                    self._js.connection.check_open()
+                    late = error
+                if time.monotonic() > progress + self._js.connection.settings.timeout:
+                    raise late
+                await asyncio.sleep(_PAUSE_SECONDS)
 
-    async def _pass(self, partition: int, start: int, end: int) -> AsyncGenerator[tuple[Columns | None, int], None]:
-        """The messages from `start` to `end`, as far as there are any, each part with the position after it."""
-        own = Windows(self._js, self._layout.source, self._filter(partition), self._splitter, is_shared=False)
-        position = start
-        self._reading += 1
-        try:
-            while position < end:
-                window = await (self._shared if self._is_shared(self._reading) else own).get(position, end)
-                if window.first > position:
-                    self._check(partition, window.details, position)
-                self._check_identity(partition, window.details, position)
-                columns = window.of(partition, position, end)
-                position = max(position, window.end)
-                yield columns, position
-                if window.is_last:
-                    return
-        finally:
-            own.close()
-            self._reading -= 1
-            if not self._reading:
-                self._shared.close()
+    async def _pass(self, reading: Reading, end: int) -> AsyncGenerator[Columns, None]:
+        """The messages from the reading's position to `end`, as far as there are any."""
+        async with aclosing(self._passes.windows(reading, end)) as windows:
+            async for window in windows:
+                if window.details and window.is_dense:
+                    self._check_identity(reading.partition, window.details, reading.position)
+                elif window.details:
+                    self._check(reading.partition, window.details, reading.position)
+                columns = window.of(reading.partition, reading.position, end)
+                reading.position = max(reading.position, window.end)
+                if columns:
+                    yield columns
 
-    def _is_shared(self, count: int) -> bool:
-        return self._layout.filters is None or count * _SHARE >= self._stream.partitions
+    async def _next(self, partition: int, position: int) -> int | None:
+        """The sequence of the first message from `position` on that the leader has."""
+        found = await self._js.next(self._layout.source, position, self._layout.filter_of(partition))
+        return found.seq if found else None
 
     async def _wait(self, partition: int, position: int) -> int:
         """Wait until there is a message from `position` on, and return its sequence."""
         source = self._layout.source
-        watched = self._layout.filter if self._is_shared(self._tailing) else self._filter(partition)
+        is_whole = self._layout.is_best_read_whole(self._tailing)
+        watched = self._layout.filter if is_whole else self._layout.filter_of(partition)
         if watched not in self._wakers:
             consumer = OrderedConsumer(self._js, source, watched, position, headers_only=True)
             self._wakers[watched] = Waker(consumer, self._splitter)
@@ -180,7 +173,7 @@ class NatsReader:
         try:
             await waker.watch(waiter)
             # What is stored from now on the waker will tell; this is for what was stored before.
-            following = await self._js.next_sequence(source, position, self._filter(partition))
+            following = await self._next(partition, position)
             if following is not None:
                 await asyncio.sleep(_PAUSE_SECONDS if following == position else 0)
                 return following

@@ -6,22 +6,23 @@ apart with one regular expression, in C; one by one where that does not fit.
 
 import re
 from asyncio import Future
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final, NamedTuple
 
-from msgspec import Struct, field
-
+from echelon.brokers.nats.batch import Batch
 from echelon.brokers.nats.wire import CRLF
 
 # Header lines that the server puts after those that were stored with the message. A message of a stream that
 # is sourced from another has one more, which says where it came from.
 _SERVER_LINES: Final = (
-    rb"(?:Nats-Stream-Source: [^\r]*\r\n)?"
+    rb"(?:Nats-Stream-Source: [^\r]*+\r\n)?"
     rb"Nats-Stream: [^\r]*+\r\nNats-Subject: ([^\r]*+)\r\nNats-Sequence: (\d++)\r\nNats-Time-Stamp: ([^\rZ]*+)Z\r\n"
     rb"Nats-Num-Pending: \d++\r\nNats-Last-Sequence: \d++\r\n\r\n"
 )
 _HEADER: Final = re.compile(rb"(?:NATS/1\.0[^\r]*\r\n)?(.*?)" + _SERVER_LINES, re.DOTALL)
 _STATUS: Final = re.compile(rb"NATS/1\.0 (\d+) ?([^\r]*)\r\n")
-_END: Final = re.compile(rb"Nats-Num-Pending: (\d+)\r\n")
+_PENDING: Final = re.compile(rb"Nats-Num-Pending: (\d+)\r\n")
 _GROUPS: Final = 7
 
 
@@ -36,17 +37,6 @@ class Reply(NamedTuple):
         """The code and the words of a status message; 0 if it is none."""
         found = _STATUS.match(self.header)
         return (int(found[1]), found[2].decode(errors="replace")) if found else (0, "")
-
-
-class Batch(Struct):
-    """Messages as the server sent them, column by column. `pending` is how many more it had."""
-
-    headers: list[bytes] = field(default_factory=list)
-    subjects: list[bytes] = field(default_factory=list)
-    sequences: list[int] = field(default_factory=list)
-    times: list[bytes] = field(default_factory=list)
-    data: list[bytes] = field(default_factory=list)
-    pending: int = 0
 
 
 class Single:
@@ -70,25 +60,24 @@ class Many:
 
     def take(self, reply: Reply) -> None:
         """Take a message, or the status after the last one."""
-        found = _HEADER.fullmatch(reply.header)
-        if found:
+        if found := _HEADER.fullmatch(reply.header):
             headers, subject, sequence, time = found.groups()
-            self.take_run([headers], [subject], [sequence], [time], [reply.payload])
+            self.take_columns([headers], [subject], [sequence], [time], [reply.payload])
             return
-        pending = _END.search(reply.header)
+        pending = _PENDING.search(reply.header)
         self.batch.pending = int(pending[1]) if pending else 0
         if not self.future.done():
             self.future.set_result((self.batch, reply))
 
-    def take_run(
+    def take_columns(
         self, headers: list[bytes], subjects: list[bytes], sequences: list[bytes], times: list[bytes], data: list[bytes]
     ) -> None:
-        """Take several messages, column by column."""
+        """Take several messages."""
         batch = self.batch
         batch.headers += headers
         batch.subjects += subjects
         batch.sequences += map(int, sequences)
-        batch.times += times
+        batch.times += milliseconds(times)
         batch.data += data
 
 
@@ -99,14 +88,8 @@ class Replies:
         self.prefix = prefix
         self._waiting: dict[bytes, Single | Many] = {}
         self._count = 0
-        self._line_bytes = 0
-        self._pattern = re.compile(b"")
-
-    def set_subscription(self, number: bytes) -> None:
-        """Say which subscription the replies come through."""
-        self._line_bytes = len(number) + len(b"   \r\n\r\n")
         self._pattern = re.compile(
-            rb"\r\nHMSG " + re.escape(self.prefix.encode()) + rb"(\d+) " + number + rb" (\d+) (\d+)\r\n"
+            rb"\r\nHMSG " + re.escape(prefix.encode()) + rb"(\d++) \d++ (\d++) (\d++)\r\n"
             rb"NATS/1\.0\r\n((?:[^\r]*+\r\n)*?)" + _SERVER_LINES
         )  # fmt: skip
 
@@ -125,7 +108,7 @@ class Replies:
                 request.future.set_exception(error)
 
     def take(self, subject: bytes, _reply: bytes, header: bytes, payload: bytes) -> None:
-        """Take one message; the sink of the subscription."""
+        """Take one message."""
         if request := self._waiting.get(subject[len(self.prefix) :]):
             request.take(Reply(header, payload))
 
@@ -138,25 +121,37 @@ class Replies:
         key_end = data.find(b" ", key_start)
         key = data[key_start:key_end]
         request = self._waiting.get(key)
-        if key_end < 0 or not isinstance(request, Many):
-            return place
-        last = data.rfind(data[place - len(CRLF) : key_end + 1], place)
-        if last < 0:
+        last = data.rfind(data[place - len(CRLF) : key_end + 1], place) if isinstance(request, Many) else -1
+        if last < 0 or not isinstance(request, Many):
             return place
         fields = self._pattern.split(memoryview(data)[place - len(CRLF) : last])
         columns = [fields[column :: _GROUPS + 1] for column in range(1, _GROUPS + 2)]
         keys, header_sizes, sizes, *_, payloads = columns
         is_whole = not fields[0] and keys.count(key) == len(keys)
         if is_whole and sum(map(len, payloads)) + sum(map(int, header_sizes)) == sum(map(int, sizes)):
-            request.take_run(*columns[3:])
+            request.take_columns(*columns[3:])
             return last + len(CRLF)
         if fields[0]:
             return place
         count = _sound(key, keys, header_sizes, sizes, payloads)
-        request.take_run(*(column[:count] for column in columns[3:]))
-        # What stands before each payload: as many bytes as before the first, but for the numbers.
-        lines = count * (key_start - place + len(key) + self._line_bytes)
-        return place + lines + sum(len(n) + len(m) + int(m) for n, m in zip(header_sizes[:count], sizes, strict=False))
+        request.take_columns(*(column[:count] for column in columns[3:]))
+        # All the lines before the messages are as long as the first, but for the numbers at their ends.
+        numbers_start = data.find(b" ", key_end + 1) + 1
+        line = numbers_start - place + len(b" \r\n") + len(CRLF)
+        numbers = zip(header_sizes[:count], sizes, strict=False)
+        return place + sum(line + len(header_size) + len(size) + int(size) for header_size, size in numbers)
+
+
+def milliseconds(times: list[bytes]) -> list[int]:
+    """Times as the server writes them (`2026-11-15T10:05:28.90072325`) as milliseconds since the epoch, UTC."""
+    cut = [text[:23] for text in times]
+    known = {text: _seconds(text[:19]) * 1000 + int(text[20:].ljust(3, b"0")) for text in set(cut)}
+    return [known[text] for text in cut]
+
+
+@lru_cache(1024)
+def _seconds(text: bytes) -> int:
+    return int(datetime.fromisoformat(text.decode()).replace(tzinfo=UTC).timestamp())
 
 
 def _sound(key: bytes, keys: list[bytes], header_sizes: list[bytes], sizes: list[bytes], payloads: list[bytes]) -> int:

@@ -1,11 +1,11 @@
 """The bytes that a nats-server sends, taken apart: in place of nats-py's own parser, for speed.
 
 nats-py's parser makes several coroutine calls for each message. This one hands a message to a plain function,
-and a run of replies to a batched direct get to another, which takes all of it at once.
+and a run of messages that are alike to another, which takes all of them at once.
 """
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 from nats.errors import ProtocolError
@@ -15,11 +15,17 @@ _MAX_LINE: Final = 1 << 20
 # Where a run is shorter, the messages up to there are taken one by one: looking for runs costs time too.
 _RUN_BYTES: Final = 1 << 16
 
-# What is called with subject, reply subject, header block and payload of each message.
-Sink = Callable[[bytes, bytes, bytes, bytes], None]
-# Given the bytes received and the place of a message in them, takes as many messages as it can and returns
-# the place after them. All that it takes in is preceded by CRLF.
-TakeRun = Callable[[bytes, int], int]
+
+class Sink(NamedTuple):
+    """What is done with the messages of a subscription.
+
+    `take` is called with subject, reply subject, header block and payload of each. `take_run` is tried first:
+    given the bytes received and the place of a message in them, it takes as many messages as it can and returns
+    the place after them. All that it is given is preceded by CRLF.
+    """
+
+    take: Callable[[bytes, bytes, bytes, bytes], None]
+    take_run: Callable[[bytes, int], int] | None = None
 
 
 class Client(Protocol):
@@ -37,8 +43,6 @@ class Parser:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._sinks: dict[bytes, Sink] = {}
-        self._run_prefix = b"\0"
-        self._take_run: TakeRun = lambda _data, place: place
         self.reset()
 
     def reset(self) -> None:
@@ -54,11 +58,6 @@ class Parser:
             self._sinks.pop(key, None)
         else:
             self._sinks[key] = sink
-
-    def set_run(self, prefix: bytes, take_run: TakeRun) -> None:
-        """Offer what begins with `prefix` to `take_run` before it is taken apart one by one."""
-        self._run_prefix = prefix
-        self._take_run = take_run
 
     async def parse(self, data: bytes = b"") -> None:
         """Take in what was received. Raises ProtocolError, upon which nats-py connects anew."""
@@ -80,31 +79,35 @@ class Parser:
         place = len(CRLF)
         no_run_before = 0
         while place < len(data):
-            if place >= no_run_before and data.startswith(self._run_prefix, place):
-                start, place = place, self._take_run(data, place)
-                if place < start + _RUN_BYTES:
-                    no_run_before = start + _RUN_BYTES
             line_end = data.find(CRLF, place)
             if line_end < 0:
                 if len(data) - place > _MAX_LINE:
                     raise ProtocolError
                 return place, 1
             line = data[place:line_end]
-            if line.startswith((b"MSG ", b"HMSG ")):
-                words = line.split(b" ")
-                start = line_end + 2
-                end = start + int(words[-1])
-                if end + 2 > len(data):
-                    return place, end + 2 - len(data)
-                if sink := self._sinks.get(words[2]):
-                    is_plain = line[0] == ord("M")
-                    header_end = start if is_plain else start + int(words[-2])
-                    reply = words[3] if len(words) == (5 if is_plain else 6) else b""
-                    sink(words[1], reply, data[start:header_end], data[header_end:end])
-                place = end + 2
-            else:
+            if not line.startswith((b"MSG ", b"HMSG ")):
                 await self._control(line)
                 place = line_end + 2
+                continue
+            words = line.split(b" ")
+            sink = self._sinks.get(words[2])
+            if sink and sink.take_run and place >= no_run_before:
+                after = sink.take_run(data, place)
+                if after < place + _RUN_BYTES:
+                    no_run_before = place + _RUN_BYTES
+                if after > place:
+                    place = after
+                    continue
+            start = line_end + 2
+            end = start + int(words[-1])
+            if end + 2 > len(data):
+                return place, end + 2 - len(data)
+            if sink:
+                is_plain = line[0] == ord("M")
+                header_end = start if is_plain else start + int(words[-2])
+                reply = words[3] if len(words) == (5 if is_plain else 6) else b""
+                sink.take(words[1], reply, data[start:header_end], data[header_end:end])
+            place = end + 2
         return place, 1
 
     async def _control(self, line: bytes) -> None:

@@ -1,9 +1,12 @@
 """What an exactly-once sink must do. The rules themselves are pure, in `echelon.group.delivery`."""
 
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from msgspec import Struct
+
+Target = TypeVar("Target")
 
 
 class Place(Struct, frozen=True):
@@ -31,7 +34,8 @@ class Transaction(Protocol):
         """Make the results, and `end` as the position, visible together.
 
         False: refused, another owner has opened a later epoch or the sink does not stand where the batch begins.
-        Raises Unreachable if there is no answer: it may be done or not.
+        Raises Unreachable if there is no answer: it may be done or not. Raises what else the sink has against the
+        results (TooLarge, StreamNotFound, a database's own errors): nothing was done.
         """
         ...
 
@@ -48,7 +52,8 @@ class Sink(Protocol):
 
         `reset` is the sequence of the partition's last reset, `position` the log's position. Where the log's
         position wins (`delivery.open_epoch`), what lies past it is taken back in the same transaction, unless
-        `keep`. Raises NotReversible if it would have to be and the sink cannot; Unreachable.
+        `keep`. Raises NotReversible if it would have to be and the sink cannot, GroupExists if the sink belongs to a
+        group of the same name that was made later, Unreachable.
         """
         ...
 
@@ -58,3 +63,15 @@ class Sink(Protocol):
         Batches of one partition follow each other; those of several partitions may be under way at the same time.
         """
         ...
+
+
+class Batch(Generic[Target]):
+    """A transaction whose `commit` is a function of the sink's."""
+
+    def __init__(self, target: Target, commit: Callable[[int], Awaitable[bool]]) -> None:
+        self.target = target
+        self._commit = commit
+
+    async def commit(self, end: int) -> bool:
+        """Make the results, and `end` as the position, visible together, as `Transaction.commit` describes it."""
+        return await self._commit(end)

@@ -1,0 +1,19 @@
+"""Messages as the server sent them, column by column."""
+
+from msgspec import Struct, field
+
+
+class Batch(Struct):
+    """Messages in order. `headers` are blocks of lines, `times` are milliseconds, `pending` counts what lay ahead."""
+
+    headers: list[bytes] = field(default_factory=list)
+    subjects: list[bytes] = field(default_factory=list)
+    sequences: list[int] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    data: list[bytes] = field(default_factory=list)
+    pending: int = 0
+
+    @property
+    def end(self) -> int:
+        """One past the last sequence; 0 if there are no messages."""
+        return self.sequences[-1] + 1 if self.sequences else 0

@@ -1,0 +1,72 @@
+"""What is private in nats-py and used nevertheless is there, and is used by nats-py as expected."""
+
+import inspect
+import re
+
+import pytest
+from nats.aio.client import Client, Server
+from nats.aio.subscription import Subscription
+from nats.aio.transport import TcpTransport
+from nats.protocol.parser import Parser as TheirParser
+
+from echelon.brokers.nats.client import EchelonClient, next_server, number_of
+from echelon.brokers.nats.wire import Parser
+
+
+def source(of: object) -> str:
+    return inspect.getsource(of)  # type: ignore[arg-type]  # functions and classes only
+
+
+@pytest.mark.parametrize("name", ["_transport", "_ps", "_pending", "_pending_data_size", "_server_info"])
+def test_the_client_has_what_is_replaced_or_read(name: str) -> None:
+    assert hasattr(Client(), name)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("_process_info", ["self", "info", "initial_connection"]),
+        ("_process_err", ["self", "err_msg"]),
+        ("_process_op_err", ["self", "e"]),
+        ("_process_ping", ["self"]),
+        ("_process_pong", ["self"]),
+        ("_connect_to_server", ["self", "s"]),
+    ],
+)
+def test_the_client_has_the_methods_that_are_called_or_overridden(name: str, parameters: list[str]) -> None:
+    assert list(inspect.signature(getattr(Client, name)).parameters) == parameters
+
+
+def test_the_parser_has_all_that_the_client_uses_of_its_own() -> None:
+    used = set(re.findall(r"self\._ps\.(\w+)", source(Client)))
+    assert used == {"reset", "parse"}
+    for name in used:
+        theirs, ours = getattr(TheirParser, name), getattr(Parser, name)
+        assert list(inspect.signature(theirs).parameters) == list(inspect.signature(ours).parameters)
+        assert inspect.iscoroutinefunction(theirs) == inspect.iscoroutinefunction(ours)
+
+
+def test_the_client_keeps_a_transport_that_it_was_given() -> None:
+    assert "if not self._transport:" in source(Client._connect_to_server)
+    assert EchelonClient(needs_tls=False, on_violation=print)._transport
+    assert {"connect", "read"} <= set(vars(TcpTransport))
+
+
+def test_a_subscription_has_its_number() -> None:
+    assert number_of(Subscription(Client(), 17)) == 17
+    assert "sub._id" in source(Client._send_subscribe)
+
+
+def test_the_tls_requirement_is_checked_before_credentials_are_sent() -> None:
+    code = source(Client._process_connect_init)
+    assert code.index("self._process_info(srv_info, initial_connection=True)") < code.index("self._connect_command()")
+
+
+def test_the_first_attempts_to_reconnect_come_at_once() -> None:
+    servers = [Server(uri=Client._parse_server_uri("nats://a:1"), reconnects=n) for n in range(12)]
+    waits = [next_server([server], {})[1] for server in servers]
+    assert waits == sorted(waits)
+    assert waits[0] == 0
+    assert sum(waits[:4]) < 0.2
+    assert waits[-1] == 0.25
+    assert next_server(servers[2:5], {})[0] is servers[2]

@@ -1,0 +1,80 @@
+"""The broker goes away under load and comes back: no seat changes hands, nothing is lost."""
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from echelon.brokers.base import Writer
+from echelon.errors import Unreachable
+from echelon.testing.contract import Sent
+from tests.brokers.harnesses import KafkaHarness
+from tests.brokers.nats.harness import NatsHarness
+from tests.members.stage import Stage, scene
+
+INTERVAL = 0.4
+
+
+class PatientStage(Stage):
+    """Publishes message after message, each until it is stored, so that an outage neither loses nor mixes any.
+
+    This is for NATS; Kafka's producer does so by itself.
+    """
+
+    async def _send(self, messages: Sequence[Sent]) -> None:
+        writer = await self.broker.writer()
+        for sent in messages:
+            await self._store(writer, self.harness.subject(self.stream, sent.key), sent.data)
+
+    @staticmethod
+    async def _store(writer: Writer, subject: str, data: bytes) -> None:
+        while True:
+            try:
+                await writer.write(subject, data, id=data.decode())
+            except Unreachable:
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+
+@pytest.fixture(params=["nats", "kafka"])
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
+    """A stage on a broker of its own, that can be taken away."""
+    group = f"g{uuid.uuid4().hex[:8]}"
+    if request.param == "nats":
+        nats = request.getfixturevalue("nats_servers")()
+        return PatientStage(NatsHarness(nats, "derived"), nats.url, tmp_path, group)
+    kafka = request.getfixturevalue("kafka_servers")()
+    return Stage(KafkaHarness(kafka), kafka.url, tmp_path, group)
+
+
+@scene
+async def test_no_seat_changes_hands_when_the_broker_restarts_or_is_away_for_long(stage: Stage) -> None:
+    await stage.prepare(members=("a", "b"), interval=INTERVAL)
+    for name in ("a", "b"):
+        stage.launch(name, name, slow=0.002)
+    await stage.until_seated("a", "b")
+    stage.launch("stand-by", "a")
+    await stage.until_joined("stand-by")
+    await stage.until_world(lambda world: len(stage.owners()) == len(world.partitions))
+    holders, epochs, claims = stage.holders(), stage.epochs(), seat_epochs(stage)
+
+    for away in (0.0, 5 * INTERVAL):
+        async with stage.load():
+            await stage.until_more(100)
+            await stage.harness.stop()
+            await asyncio.sleep(away)
+            await stage.harness.start()
+            await stage.until_more(300)
+
+    await stage.until_all_handled()
+    assert (stage.holders(), stage.epochs(), seat_epochs(stage)) == (holders, epochs, claims)
+    assert not stage.told("PartitionEnded", "SeatLost", "PartitionMoved")
+    stage.check("at_least_once")
+    await stage.drain("a", "b", "stand-by")
+
+
+def seat_epochs(stage: Stage) -> dict[str, int]:
+    return {seat.member: seat.epoch for seat in stage.world.seats.values()}
