@@ -66,7 +66,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Told(msgspec.Struct, frozen=True):
-    """Something that a member told its application."""
+    """Something that a member told its application; or that the handling of a message was begun which takes long."""
 
     at: float
     name: str
@@ -90,14 +90,14 @@ class Work:
         return self.handle_waiting if self._cast.waits else self.handle
 
     def handle(self, message: Message, epoch: int) -> None:
-        begun = time.monotonic()
+        begun = self._begin(message)
         time.sleep(self._cast.slow)
         while message.data.decode() == self._cast.hang:
             time.sleep(1)
         self._end(message, epoch, begun)
 
     async def handle_waiting(self, message: Message, epoch: int) -> None:
-        begun = time.monotonic()
+        begun = self._begin(message)
         await asyncio.sleep(self._cast.slow)
         while message.data.decode() == self._cast.hang:
             try:
@@ -110,6 +110,11 @@ class Work:
         for message in messages:
             self.handle(message, epoch)
 
+    def _begin(self, message: Message) -> float:
+        if self._cast.slow >= 0.5 or message.data.decode() == self._cast.hang:
+            self._write("Begun", {"data": message.data.decode()})
+        return time.monotonic()
+
     def _end(self, message: Message, epoch: int, begun: float) -> None:
         name, data = self._cast.name, message.data.decode()
         if data == self._cast.fail and self._failed[data] < self._cast.failures:
@@ -120,7 +125,10 @@ class Work:
         os.write(self._lines, msgspec.json.encode(line) + b"\n")
 
     def tell(self, event: Event) -> None:
-        told = Told(time.monotonic(), self._cast.name, type(event).__name__, msgspec.structs.asdict(event))
+        self._write(type(event).__name__, msgspec.structs.asdict(event))
+
+    def _write(self, kind: str, about: dict[str, Any]) -> None:
+        told = Told(time.monotonic(), self._cast.name, kind, about)
         os.write(self._told, msgspec.json.encode(told) + b"\n")
 
 

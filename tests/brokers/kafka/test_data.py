@@ -65,7 +65,7 @@ def test_partitions_that_a_topic_gains_are_seen_and_read(kafka_harness: KafkaHar
             grown = NewPartitions(described.name, 5)
             await result(kafka_harness.admin.create_partitions([grown])[described.name])
             async with asyncio.timeout(10):
-                while len((await reader.info()).bounds) < 5:  # noqa: ASYNC110  (Kafka has no event for it)
+                while len((await reader.info()).bounds) < 5:
                     await asyncio.sleep(0.05)
             assert (await broker.prepare("group", described)).partitions == 5
             for number in range(5):
@@ -119,7 +119,7 @@ async def open_reader(broker: KafkaBroker, topic: str) -> KafkaReader:
 async def wait_for_end(reader: KafkaReader, end: int) -> None:
     """A transaction has ended only when its marker is in the partition, a little after its commit returns."""
     async with asyncio.timeout(30):
-        while (await reader.info()).bounds[0].end != end:  # noqa: ASYNC110  (Kafka has no event for it)
+        while (await reader.info()).bounds[0].end != end:
             await asyncio.sleep(0.02)
 
 

@@ -40,7 +40,7 @@ def test_the_tails_of_a_reader_share_one_consumer_until_the_last_is_closed(kafka
             assert feeds() == before + 1
             await tails[2].aclose()
             async with asyncio.timeout(5):
-                while feeds() > before:  # noqa: ASYNC110  (a thread's end has no event)
+                while feeds() > before:
                     await asyncio.sleep(0.01)
 
     asyncio.run(scenario())

@@ -87,7 +87,9 @@ def test_credentials_from_the_environment(secure_nats: SecureNats, monkeypatch: 
     asyncio.run(use(NatsBroker(server.url)))
 
 
-def test_wrong_credentials_are_denied_and_never_shown(secure_nats: SecureNats, caplog: pytest.LogCaptureFixture) -> None:
+def test_wrong_credentials_are_denied_and_never_shown(
+    secure_nats: SecureNats, caplog: pytest.LogCaptureFixture
+) -> None:
     server, _ = secure_nats("password")
     with caplog.at_level(logging.DEBUG):
         error = asyncio.run(refused(NatsBroker(f"nats://alice:looking-glass@127.0.0.1:{server.port}")))
@@ -135,7 +137,8 @@ def test_a_server_that_does_not_answer_is_unreachable(nats_servers: NatsServers)
 
 def test_without_jetstream_it_says_so(tmp_path: Path) -> None:
     """The fixture's servers always have JetStream, so one account here has none."""
-    config = "accounts { A: { users: [ {user: a, password: a} ] }, B: { jetstream: enabled, users: [ {user: b, password: b} ] } }"
+    without = "A: { users: [ {user: a, password: a} ] }"
+    config = f"accounts {{ {without}, B: {{ jetstream: enabled, users: [ {{user: b, password: b}} ] }} }}"
     with NatsServer(tmp_path, config=config) as server:
         error = asyncio.run(refused(NatsBroker(f"nats://a:a@127.0.0.1:{server.port}")))
         assert isinstance(error, BrokerError)
@@ -176,7 +179,13 @@ def test_an_api_prefix(nats_servers: NatsServers) -> None:
         async with NatsBroker(f"nats://guest:guest@127.0.0.1:{server.port}", api_prefix="JS.owner") as guest:
             log = await guest.create_log("group")
             sequences = [await log.append(b"%d" % n) for n in range(5)]
-            assert [entry.data for entry in await log.read(sequences[0], sequences[-1] + 1)] == [b"0", b"1", b"2", b"3", b"4"]
+            assert [entry.data for entry in await log.read(sequences[0], sequences[-1] + 1)] == [
+                b"0",
+                b"1",
+                b"2",
+                b"3",
+                b"4",
+            ]
             async with NatsBroker(f"nats://owner:owner@127.0.0.1:{server.port}") as owner:
                 assert await owner.groups() == ["group"]
 

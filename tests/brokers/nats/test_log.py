@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 import nats
@@ -108,10 +108,8 @@ def test_appends_that_are_under_way_when_the_server_is_killed_are_stored_in_orde
             answers: dict[int, int] = {}
 
             async def append(number: int) -> None:
-                try:
+                with suppress(Unreachable):
                     answers[number] = await log.append(b"%d" % number)
-                except Unreachable:
-                    pass
 
             tasks = []
             for number in range(4000):
@@ -294,10 +292,10 @@ def test_a_full_server_stores_nothing_says_so_and_goes_on_when_there_is_room(nat
     async def run() -> None:
         async with NatsBroker(server.url) as broker:
             log = await broker.create_log("group")
-            sequences = []
+            sequences: list[int] = []
             with pytest.raises(StorageFull) as caught:
-                for n in range(100):
-                    sequences.append(await log.append(b"%d" % n * 50_000))
+                while len(sequences) < 100:
+                    sequences += [await log.append(b"%d" % len(sequences) * 50_000)]
             assert caught.value.remedy
             assert len(sequences) > 5
             entries = await log.read(0, sequences[-1] + 100)

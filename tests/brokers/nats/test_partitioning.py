@@ -24,7 +24,9 @@ from tests.brokers.nats.harness import call, make_stream
 async def publish(url: str, messages: list[tuple[str, bytes, dict[str, str] | None]]) -> None:
     client = await nats.connect(url)
     js = client.jetstream(timeout=30, publish_async_max_pending=20_000)
-    await asyncio.gather(*[await js.publish_async(subject, data, headers=headers) for subject, data, headers in messages])
+    await asyncio.gather(
+        *[await js.publish_async(subject, data, headers=headers) for subject, data, headers in messages]
+    )
     await client.close()
 
 
@@ -91,7 +93,10 @@ def test_a_stream_that_the_server_partitions_agrees_with_our_computing(nats_serv
     stream_name = name("stream")
 
     async def run() -> None:
-        transform = {"src": f"{stream_name}.*.*", "dest": f"{{{{Partition(5,2)}}}}.{stream_name}.{{{{Wildcard(1)}}}}.{{{{Wildcard(2)}}}}"}
+        transform = {
+            "src": f"{stream_name}.*.*",
+            "dest": f"{{{{Partition(5,2)}}}}.{stream_name}.{{{{Wildcard(1)}}}}.{{{{Wildcard(2)}}}}",
+        }
         await make_stream(nats_server.url, stream_name, [f"{stream_name}.*.*"], subject_transform=transform)
         await publish(nats_server.url, [(f"{stream_name}.{n}.{n % 17}", b"%d" % n, None) for n in range(500)])
         key = TokensKey(f"{stream_name}.*.*", (2,))
@@ -120,7 +125,9 @@ def test_numbers_that_publishers_put_before_their_subjects(nats_server: NatsServ
             content = await whole(await broker.reader("g", stream), 90)
         for partition, messages in content.items():
             assert [int(message.data) for message in messages] == list(range(partition, 90, 3))
-            assert [message.subject for message in messages] == [f"{stream_name}.a.{n}" for n in range(partition, 90, 3)]
+            assert [message.subject for message in messages] == [
+                f"{stream_name}.a.{n}" for n in range(partition, 90, 3)
+            ]
 
     asyncio.run(run())
 
@@ -136,7 +143,9 @@ def test_keys_from_a_header(nats_server: NatsServer) -> None:
         ]
         await publish(nats_server.url, sent)
         async with NatsBroker(nats_server.url) as broker:
-            stream = await broker.prepare("g", Stream(stream_name, 4, HeaderKey("Customer", f"{stream_name}.*"), "computed"))
+            stream = await broker.prepare(
+                "g", Stream(stream_name, 4, HeaderKey("Customer", f"{stream_name}.*"), "computed")
+            )
             reader = await broker.reader("g", stream)
             content = await whole(reader, 300)
             tail = reader.tail(0, 1)
@@ -178,25 +187,95 @@ def test_only_what_the_filter_lets_through_is_in_the_group(nats_server: NatsServ
 REFUSED: list[tuple[Mapping[str, Any], Key, Partitioning, int, str, str]] = [
     ({}, RecordKey(), "computed", 3, "have no key of their own", "tokens of the subject"),
     ({}, SubjectKey("NAME.>"), "native", 3, "has no partitions of its own", "Use 'computed'"),
-    ({}, HeaderKey("Customer", "NAME.>"), "derived", 3, "cannot partition NAME by the header Customer", "Use 'computed'"),
+    (
+        {},
+        HeaderKey("Customer", "NAME.>"),
+        "derived",
+        3,
+        "cannot partition NAME by the header Customer",
+        "Use 'computed'",
+    ),
     ({}, HeaderKey("Customer", "NAME.>"), "token", 3, "cannot partition NAME by the header Customer", "Use 'computed'"),
     ({}, SubjectKey("NAME.>"), "token", 3, "NAME.> .* does not begin with a partition", "Use 'derived'"),
-    ({"subjects": ["0.NAME.>", "3.NAME.>"]}, SubjectKey("NAME.>"), "token", 3, "3.NAME.> .* does not begin with a partition", "Use 'derived'"),
-    ({"subjects": ["0.NAME.>", "x.NAME.>"]}, SubjectKey("NAME.>"), "token", 3, "x.NAME.> .* does not begin with a partition", "Use 'derived'"),
-    ({"subject_transform": {"src": "NAME.*", "dest": "all.NAME.{{Wildcard(1)}}"}}, TokensKey("NAME.*", (1,)), "token", 3, "does not begin with a partition", "Begin it with"),
-    ({"subject_transform": {"src": "NAME.*", "dest": "{{Partition(4,1)}}.NAME.{{Wildcard(1)}}"}}, TokensKey("NAME.*", (1,)), "token", 3, r"partitioned by \{\{Partition\(4,1\)\}\}", "Give the group the same"),
-    ({"subject_transform": {"src": "NAME.*", "dest": "{{Partition(3,1)}}.NAME.{{Wildcard(1)}}"}}, SubjectKey("NAME.*"), "token", 3, r"partitioned by \{\{Partition\(3,1\)\}\}", "Give the group the same"),
+    (
+        {"subjects": ["0.NAME.>", "3.NAME.>"]},
+        SubjectKey("NAME.>"),
+        "token",
+        3,
+        "3.NAME.> .* does not begin with a partition",
+        "Use 'derived'",
+    ),
+    (
+        {"subjects": ["0.NAME.>", "x.NAME.>"]},
+        SubjectKey("NAME.>"),
+        "token",
+        3,
+        "x.NAME.> .* does not begin with a partition",
+        "Use 'derived'",
+    ),
+    (
+        {"subject_transform": {"src": "NAME.*", "dest": "all.NAME.{{Wildcard(1)}}"}},
+        TokensKey("NAME.*", (1,)),
+        "token",
+        3,
+        "does not begin with a partition",
+        "Begin it with",
+    ),
+    (
+        {"subject_transform": {"src": "NAME.*", "dest": "{{Partition(4,1)}}.NAME.{{Wildcard(1)}}"}},
+        TokensKey("NAME.*", (1,)),
+        "token",
+        3,
+        r"partitioned by \{\{Partition\(4,1\)\}\}",
+        "Give the group the same",
+    ),
+    (
+        {"subject_transform": {"src": "NAME.*", "dest": "{{Partition(3,1)}}.NAME.{{Wildcard(1)}}"}},
+        SubjectKey("NAME.*"),
+        "token",
+        3,
+        r"partitioned by \{\{Partition\(3,1\)\}\}",
+        "Give the group the same",
+    ),
     ({"allow_direct": False}, SubjectKey("NAME.>"), "computed", 3, "does not answer direct gets", "--allow-direct"),
-    ({"allow_direct": False, "subjects": ["0.NAME.>"]}, SubjectKey("NAME.>"), "token", 1, "does not answer direct gets", "--allow-direct"),
-    ({"retention": "workqueue"}, SubjectKey("NAME.>"), "computed", 3, "deletes what its consumers have acknowledged", "retention 'limits'"),
-    ({"retention": "interest"}, SubjectKey("NAME.>"), "derived", 3, "deletes what its consumers have acknowledged", "retention 'limits'"),
-    ({}, SubjectKey("elsewhere.>"), "derived", 3, "no subject of the stream NAME matches elsewhere.>", "It takes NAME.>"),
+    (
+        {"allow_direct": False, "subjects": ["0.NAME.>"]},
+        SubjectKey("NAME.>"),
+        "token",
+        1,
+        "does not answer direct gets",
+        "--allow-direct",
+    ),
+    (
+        {"retention": "workqueue"},
+        SubjectKey("NAME.>"),
+        "computed",
+        3,
+        "deletes what its consumers have acknowledged",
+        "retention 'limits'",
+    ),
+    (
+        {"retention": "interest"},
+        SubjectKey("NAME.>"),
+        "derived",
+        3,
+        "deletes what its consumers have acknowledged",
+        "retention 'limits'",
+    ),
+    (
+        {},
+        SubjectKey("elsewhere.>"),
+        "derived",
+        3,
+        "no subject of the stream NAME matches elsewhere.>",
+        "It takes NAME.>",
+    ),
     ({}, TokensKey("elsewhere.*", (1,)), "computed", 3, "no subject of the stream NAME matches", "It takes NAME.>"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("config", "key", "partitioning", "partitions", "reason", "way_out"), REFUSED)
-def test_what_cannot_be_partitioned_is_refused_with_the_reason_and_the_way_out(  # noqa: PLR0913, PLR0917
+def test_what_cannot_be_partitioned_is_refused_with_the_reason_and_the_way_out(
     nats_server: NatsServer,
     config: dict[str, Any],
     key: Key,
@@ -219,7 +298,9 @@ def test_what_cannot_be_partitioned_is_refused_with_the_reason_and_the_way_out( 
 
     async def run() -> None:
         subjects = named(config.get("subjects", ["NAME.>"]))
-        await make_stream(nats_server.url, stream_name, subjects, **{k: named(v) for k, v in config.items() if k != "subjects"})
+        await make_stream(
+            nats_server.url, stream_name, subjects, **{k: named(v) for k, v in config.items() if k != "subjects"}
+        )
         group = name("group")
         async with NatsBroker(nats_server.url) as broker:
             with pytest.raises(NotPartitionable, match=named(reason)) as caught:

@@ -44,7 +44,7 @@ def test_windows_that_meet_leave_nothing_out(nats_server: NatsServer, way: Parti
     harness = NatsHarness(nats_server, way)
 
     async def run() -> None:
-        with patch.object(windows, "_MESSAGES", 64):
+        with patch.object(windows, "MESSAGES", 64):
             async with harness.connect() as broker:
                 reader = await opened(harness, broker, 20, 3000)
                 end = (await reader.info()).bounds[0].end
@@ -66,7 +66,7 @@ def test_tails_of_many_partitions_in_one_process_miss_nothing(nats_server: NatsS
     harness = NatsHarness(nats_server, way)
 
     async def run() -> None:
-        with patch.object(windows, "_MESSAGES", 64):
+        with patch.object(windows, "MESSAGES", 64):
             async with harness.connect() as broker:
                 described = await harness.create_stream(name("stream"), 12)
                 group = name("group")
@@ -127,7 +127,7 @@ def test_reading_a_large_range_goes_on_over_a_restart(nats_servers: NatsServers,
     harness = NatsHarness(server, way)
 
     async def run() -> None:
-        with patch.object(windows, "_MESSAGES", 500):
+        with patch.object(windows, "MESSAGES", 500):
             async with harness.connect() as broker:
                 reader = await opened(harness, broker, 1, 10_000, size=500)
                 for lists in (reader.tail(0, 1), reader.read(0, 1, 10_001)):
@@ -184,7 +184,7 @@ def test_what_is_deleted_while_a_range_is_read_is_told(nats_server: NatsServer, 
     harness = NatsHarness(nats_server, way)
 
     async def run() -> None:
-        with patch.object(windows, "_MESSAGES", 100):
+        with patch.object(windows, "MESSAGES", 100):
             async with harness.connect() as broker:
                 reader = await opened(harness, broker, 1, 2000)
                 async with aclosing(reader.read(0, 1, 2001)) as lists:
@@ -309,10 +309,11 @@ def test_a_long_range_is_read_through_a_consumer_which_then_goes(nats_servers: N
 
 def test_a_long_range_is_read_without_a_consumer_where_none_is_allowed(nats_servers: NatsServers) -> None:
     server = nats_servers(
-        config='''authorization { users: [
+        config="""authorization { users: [
             {user: admin, password: admin},
-            {user: reader, password: reader, permissions: {publish: {deny: "$JS.API.CONSUMER.>"}, subscribe: "_INBOX.>"}}
-        ] }'''
+            {user: reader, password: reader,
+             permissions: {publish: {deny: "$JS.API.CONSUMER.>"}, subscribe: "_INBOX.>"}}
+        ] }"""
     )
     harness = NatsHarness(server, "computed")
     harness.url = f"nats://admin:admin@127.0.0.1:{server.port}"
@@ -341,14 +342,18 @@ def test_headers_are_the_same_however_a_message_is_read(nats_servers: NatsServer
             async with harness.connect() as broker:
                 described = await harness.create_stream(name("stream"), 1)
                 sent = [
-                    Sent("a", b"%d" % n, {"Number": f"{n}", "Nats-Stream": "forged", "Nats-Sequence": "7"} if n % 3 else {})
+                    Sent(
+                        "a",
+                        b"%d" % n,
+                        {"Number": f"{n}", "Nats-Stream": "forged", "Nats-Sequence": "7"} if n % 3 else {},
+                    )
                     for n in range(2000)
                 ]
                 await harness.publish(described, sent)
                 group = name("group")
                 reader = await broker.reader(group, await broker.prepare(group, described))
                 for size in (100, 5000):
-                    with patch.object(windows, "_MESSAGES", size):
+                    with patch.object(windows, "MESSAGES", size):
                         content = await whole(reader, 2000)
                     found[way, size] = [(message.data, message.headers) for message in content[0]]
         expected = [

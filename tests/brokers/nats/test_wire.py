@@ -1,6 +1,7 @@
 """The parser in place of nats-py's: every message arrives whole, however the bytes are cut, whatever they contain."""
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
 
@@ -62,7 +63,7 @@ def end(number: bytes, pending: int) -> bytes:
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
     bounds = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
-    return [data[start:stop] for start, stop in zip(bounds, bounds[1:], strict=False)]
+    return [data[start:stop] for start, stop in pairwise(bounds)]
 
 
 # What a payload might hold to look like something else.
@@ -102,11 +103,15 @@ def test_messages_are_whole_however_the_bytes_are_cut(
 
 
 # Parts of what comes in: replies to a batched direct get, to another one, to a simple request, and other things.
-kinds = st.sampled_from(["many", "many", "many", "many", "headers", "sourced", "odd", "other", "single", "ping", "foreign"])
+kinds = st.sampled_from(
+    ["many", "many", "many", "many", "headers", "sourced", "odd", "other", "single", "ping", "foreign"]
+)
 
 
 @given(st.lists(st.tuples(kinds, payloads), max_size=60), places)
-def test_runs_of_replies_are_taken_as_they_would_be_one_by_one(parts: list[tuple[str, bytes]], places: list[int]) -> None:
+def test_runs_of_replies_are_taken_as_they_would_be_one_by_one(
+    parts: list[tuple[str, bytes]], places: list[int]
+) -> None:
     data = b""
     expected: dict[bytes, list[tuple[int, bytes, bytes]]] = {MANY: [], OTHER: []}
     singles = 0
@@ -191,7 +196,11 @@ def delivery(stretch: Stretch, number: int, payload: bytes, *, header: bytes | N
 stored = st.sampled_from([None, None, None, b"", b"Colour: red\r\n", b"a\rb: c\r\n"])
 
 
-@given(st.lists(st.tuples(payloads, stored, st.sampled_from(["", "", "", "", "ping", "foreign"])), max_size=50), places, st.booleans())
+@given(
+    st.lists(st.tuples(payloads, stored, st.sampled_from(["", "", "", "", "ping", "foreign"])), max_size=50),
+    places,
+    st.booleans(),
+)
 def test_runs_of_deliveries_are_taken_as_they_would_be_one_by_one(
     parts: list[tuple[bytes, bytes | None, str]], places: list[int], domain: bool
 ) -> None:
@@ -203,9 +212,12 @@ def test_runs_of_deliveries_are_taken_as_they_would_be_one_by_one(
         for number, (payload, lines, between) in enumerate(parts, 1):
             source = b"Nats-Stream-Source: O 1 > > a\r\n" if number % 5 == 0 else b""
             header = None if lines is None else b"NATS/1.0\r\n%s%s\r\n" % (lines, source)
-            data += delivery(stretch, number, payload.replace(b"NAME", stretch._name.encode()), header=header, domain=domain)
+            data += delivery(
+                stretch, number, payload.replace(b"NAME", stretch._name.encode()), header=header, domain=domain
+            )
             data += {"": b"", "ping": b"PING\r\n", "foreign": message(b"a", payload, sid=8)}[between]
-        data += message(b"_INBOX.x", b"", header=b"NATS/1.0 408 Request Timeout\r\n\r\n")
+        data += message(b"_INBOX.x.9", b"", header=b"NATS/1.0 503\r\n\r\n")  # About another request.
+        data += message(b"_INBOX.x.0", b"", header=b"NATS/1.0 408 Request Timeout\r\n\r\n")
         parser = Parser(Client())
         parser.set_sink(7, Sink(stretch._take, stretch._take_run))
         with patch("echelon.brokers.nats.wire._RUN_BYTES", 0):
@@ -222,6 +234,29 @@ def test_runs_of_deliveries_are_taken_as_they_would_be_one_by_one(
         assert batch.pending == (1000 - len(parts) if parts else 0)
 
     asyncio.run(feed())
+
+
+def test_long_runs_of_deliveries_are_taken_whole() -> None:
+    async def feed() -> Batch:
+        connection: Any = None
+        stretch = Stretch(connection, "S", "", 1)
+        stretch._wanted = 3000
+        parser = Parser(Client())
+        parser.set_sink(7, Sink(stretch._take, stretch._take_run))
+        data = b""
+        for number in range(1, 3001):
+            header = b"NATS/1.0\r\nA: b\r\nNats-Stream-Source: O 1 > > a\r\n\r\n" if number % 3 else None
+            data += delivery(stretch, number, b"%d" % number * (number % 50), header=header, domain=False)
+            data += b"PING\r\n" if number % 900 == 0 else b""
+        for start in range(0, len(data), 100_000):
+            await parser.parse(data[start : start + 100_000])
+        assert stretch._future.done()
+        return stretch._batch
+
+    batch = asyncio.run(feed())
+    assert batch.sequences == [3 * number for number in range(1, 3001)]
+    assert batch.data == [b"%d" % number * (number % 50) for number in range(1, 3001)]
+    assert batch.headers == [b"A: b\r\n" if number % 3 else b"" for number in range(1, 3001)]
 
 
 def test_a_delivery_that_is_missing_is_noticed() -> None:
@@ -259,7 +294,7 @@ def test_times_as_the_server_writes_them(text: bytes, expected: int) -> None:
 
 def test_control_lines_reach_the_client() -> None:
     client = Client()
-    asyncio.run(Parser(client).parse(b'PING\r\n+OK\r\nPONG\r\nINFO {"a":1}\r\n-ERR \'Slow Consumer\'\r\n'))
+    asyncio.run(Parser(client).parse(b"PING\r\n+OK\r\nPONG\r\nINFO {\"a\":1}\r\n-ERR 'Slow Consumer'\r\n"))
     assert client.seen == ["ping", "pong", {"a": 1}, "Slow Consumer"]
 
 

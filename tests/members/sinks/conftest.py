@@ -10,9 +10,9 @@ import pytest
 
 from tests.members.sinks.harnesses import KINDS, SinkHarness, make_harness
 from tests.members.sinks.postgres_server import PostgresServer
-from tests.servers import kafka_server, kafka_servers, nats_server, nats_servers
+from tests.servers import kafka_server, nats_server, nats_servers, skip_if_missing
 
-__all__ = ["kafka_server", "kafka_servers", "nats_server", "nats_servers"]
+__all__ = ["kafka_server", "nats_server", "nats_servers"]
 
 
 @pytest.fixture(scope="session")
@@ -20,7 +20,8 @@ def postgres_server() -> Iterator[PostgresServer]:
     """One PostgreSQL for the whole session. Use schemas of your own on it, and leave it running."""
     # Not in pytest's own folder: PostgreSQL does not run as root, and pytest keeps other users out of that.
     with tempfile.TemporaryDirectory(prefix="echelon-postgres-") as folder:
-        server = PostgresServer(Path(folder) / "data")
+        with skip_if_missing():
+            server = PostgresServer(Path(folder) / "data")
         server.start()
         yield server
         server.stop()

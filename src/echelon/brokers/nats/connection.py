@@ -193,7 +193,7 @@ class Connection:
             many.future.cancel()
 
     async def subscribe(self, sink: Sink) -> Subscription:
-        """Subscribe to new subjects for replies, which differ in the last token, a `*` in the subscription's subject."""
+        """Subscribe to new subjects for replies: that of the subscription with any token in place of its `*`."""
         await self.wait_until_up()
         try:
             return await self._client.subscribe_sink(f"{self._client.new_inbox()}.*", sink)

@@ -37,10 +37,11 @@ class Stretch:
         self._number = 0
         self._requests = 0
         # $JS.ACK.[<domain>.<account>.]<stream>.<consumer>.1.<sequence>.<number>.<time>.<pending>[.<token>]
+        # The time is in nanoseconds, of which the milliseconds are taken.
         ack = re.escape(f"{stream}.{self._name}.1.".encode())
         self._pattern = re.compile(
             rb"\r\n(?:(H)|)MSG (\S++) \d++ \$JS\.ACK\.(?:[^. ]++\.[^. ]++\.)??" + ack +
-            rb"(\d++)\.(\d++)\.(\d++)\.(\d++)(?:\.\S++)? (?:(\d++) )?(\d++)\r\n"
+            rb"(\d++)\.(\d++)\.(\d{13})\d{6}\.(\d++)(?:\.\S++)? (?:(\d++) )?(\d++)\r\n"
             rb"(?(1)NATS/1\.0\r\n((?:[^\r]*+\r\n)*?)(?:Nats-Stream-Source: [^\r]*+\r\n)?\r\n|)"
         )  # fmt: skip
         self._marker = f".{self._name}.1.".encode()
@@ -121,7 +122,7 @@ class Stretch:
             [each or b"" for each in headers],
             subjects,
             list(map(int, sequences)),
-            [int(each[:-6]) for each in times],
+            list(map(int, times)),
             payloads,
             int(numbers[0]),
             int(pending[-1]),

@@ -13,7 +13,7 @@ from echelon.brokers.nats.stretch import Stretch
 from echelon.errors import Denied, Unreachable
 
 # What one request asks for, at most. The server counts payloads, subjects and stored headers.
-MESSAGES: Final = 4096
+MESSAGES: Final = 8192
 _BYTES: Final = 2 << 20
 _KEPT: Final = 4
 # With so many windows still to come, a consumer is worth being made.
@@ -59,8 +59,8 @@ class Windows:
         self._stream = stream
         self._filter = filter
         self._splitter = splitter
-        self._size = MESSAGES if is_shared else MESSAGES // 2
-        self._bytes = _BYTES if is_shared else _BYTES // 2
+        self._size = MESSAGES if is_shared else MESSAGES // 4
+        self._bytes = _BYTES if is_shared else _BYTES // 4
         self._most_kept = _KEPT if is_shared else 1
         self._kept: list[Window] = []
         self._fetching: dict[int, asyncio.Task[Window]] = {}

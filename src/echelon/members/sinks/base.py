@@ -10,10 +10,10 @@ Target = TypeVar("Target")
 
 
 class Place(Struct, frozen=True):
-    """Where a sink keeps a partition's numbers: under the group's identity, which a group made anew does not share.
+    """A partition of a group, as a sink knows it.
 
-    `made` is the broker time at which the group was made: a sink that knows a later group of the same name refuses
-    an earlier one.
+    A group that is made anew under the same name has another identity, and is `made` later by the broker's time: the
+    sink gives it the place of the earlier one, which it refuses from then on.
     """
 
     group: str

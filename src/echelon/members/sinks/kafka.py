@@ -164,7 +164,7 @@ class KafkaSink:
             "reconnect.backoff.ms": "1",
             **self._settings.producer(),
             "transactional.id": name,
-            "transaction.timeout.ms": str(int(self._settings.timeout * 1000)),
+            "transaction.timeout.ms": str(max(1000, int(self._settings.timeout * 1000))),  # Not less for librdkafka.
             "delivery.report.only.error": True,
         }
         producer = Producer(properties)

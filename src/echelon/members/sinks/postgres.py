@@ -63,11 +63,11 @@ _REFUSED: Final = re.compile("authentication failed|no password supplied|no pg_h
 class PostgresSink:
     """A sink in the PostgreSQL database at `conninfo`; positions are in `table` (`name` or `schema.name`).
 
-    Handlers get a psycopg cursor and write with it, in any thread; they must not end the transaction. Each
-    transaction that is under way has a connection of its own, which is kept for the next. A transaction in which a
-    minute passes between two statements is ended by the server (`idle_in_transaction_session_timeout`, unless the
-    database sets another). What the sink itself asks of the server may take `timeout` seconds; after that, and when
-    the connection is lost, Unreachable is raised.
+    Handlers get a psycopg cursor and write with it, in any thread (a coroutine function blocks its event loop
+    meanwhile); they must not end the transaction. Each transaction that is under way has a connection of its own,
+    which is kept for the next. A transaction in which a minute passes between two statements is ended by the server
+    (`idle_in_transaction_session_timeout`, unless the database sets another). What the sink itself asks of the server
+    may take `timeout` seconds; after that, and when the connection is lost, Unreachable is raised.
 
     `take_back(cursor, partition, position)` deletes a partition's results from a position on, for resets. It runs
     in a thread. Without it, a reset to an earlier position has to keep the output.

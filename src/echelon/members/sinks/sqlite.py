@@ -39,10 +39,11 @@ _AGAIN: Final = 0.005
 class SqliteSink:
     """A sink in the SQLite file at `path`, in WAL mode; positions are in its table `echelon_positions`.
 
-    Handlers get a cursor and write with it; they must not end the transaction (`commit`, `executescript`). SQLite
-    has one writer: transactions of several partitions wait for each other, from before the first message is handled
-    until the commit. Those of other processes wait too, at most `timeout` seconds, after which Unreachable is
-    raised; a process that is stopped in the middle of a transaction keeps them waiting.
+    Handlers get a cursor and write with it, in any thread (a coroutine function blocks its event loop meanwhile); they
+    must not end the transaction (`commit`, `executescript`). SQLite has one writer: transactions of several partitions
+    wait for each other, from before the first message is handled until the commit. Those of other processes wait too,
+    at most `timeout` seconds, after which Unreachable is raised; a process that is stopped in the middle of a
+    transaction keeps them waiting.
 
     `take_back(cursor, partition, position)` deletes a partition's results from a position on, for resets. It runs
     in a thread. Without it, a reset to an earlier position has to keep the output.

@@ -1,0 +1,70 @@
+"""At most once and at least once, under SIGKILL and SIGSTOP, for handlers of all kinds."""
+
+from typing import Literal, get_args
+
+import pytest
+
+from tests.members.stage import Stage, scene
+
+INTERVAL = 0.4
+
+Kind = Literal["plain", "async", "batch"]
+KINDS = pytest.mark.parametrize("kind", get_args(Kind))
+
+
+async def disturb(stage: Stage, kind: Kind, delivery: str) -> None:
+    """Kill one process and suspend another one for long, under load."""
+    await stage.prepare(members=("a", "b"), interval=INTERVAL, delivery=delivery)
+    for name, member in (("first", "a"), ("second", "b"), ("third", None)):
+        stage.launch(name, member, slow=0.003, waits=kind == "async", batch=kind == "batch")
+        await stage.until_joined(name)
+    async with stage.load():
+        await stage.until_handled_by("first", 50)
+        await stage.until_handled_by("second", 50)
+        killed = stage.kill("first")
+        await stage.until_handled_by("third", 50, since=killed)
+        stage.launch("fourth", slow=0.003, waits=kind == "async", batch=kind == "batch")
+        await stage.until_joined("fourth")
+        frozen = await stage.suspend("second", 4 * INTERVAL)
+        await stage.until_handled_by("fourth", 50, since=frozen.begin)
+        await stage.until_more(100)
+
+
+@KINDS
+@scene
+async def test_at_least_once_nothing_is_lost(stage: Stage, kind: Kind) -> None:
+    await disturb(stage, kind, "at_least_once")
+    await stage.until_all_handled()
+    stage.check("at_least_once")
+
+
+@KINDS
+@scene
+async def test_at_most_once_nothing_is_handled_twice(stage: Stage, kind: Kind) -> None:
+    await disturb(stage, kind, "at_most_once")
+    await stage.publish(40)
+    last = {sent[-1] for sent in stage.sent.values()}
+    await stage.until(lambda lines: {line.data for line in lines} >= last)
+    stage.check("at_most_once")
+
+
+@scene
+async def test_at_most_once_nothing_is_lost_when_partitions_move_in_order(stage: Stage) -> None:
+    await stage.prepare(members=("a", "b"), delivery="at_most_once")
+    for name in ("a", "b"):
+        await stage.launch_seated(name, name, slow=0.003)
+    async with stage.load():
+        await stage.until_more(200)
+        await stage.admin.set_members(["a"])
+        await stage.until_world(lambda _: list(stage.owners().values()) == ["a"] * 6)
+        await stage.until_more(100)
+        await stage.admin.pause()
+        await stage.until_world(lambda _: not stage.owners())
+        await stage.admin.resume()
+        await stage.until_more(100)
+        stage.launch("stand-by", "a")
+        await stage.until_joined("stand-by")
+        await stage.drain("a")
+        await stage.until_handled_by("stand-by", 50)
+    await stage.until_all_handled()
+    stage.check("once")
