@@ -26,6 +26,7 @@ BYTES = 150
 PARTITIONS = 12
 ROUNDS = 3
 PEER_MESSAGES = 100_000  # a peer this much slower is measured on fewer
+ACK_EVERY = 5_000
 FOLLOWERS = 20
 RECORDS = 200
 MEMORY = 64.0  # MiB that reading may take, of a stream that holds more than twice as much
@@ -34,24 +35,25 @@ STREAM = Stream("many", PARTITIONS, TokensKey("data.*", (1,)), "token")
 Measure = Callable[[NatsReader, int, int, int], Awaitable[int]]
 
 
-async def fill(url: str) -> None:
-    """Make a stream whose subjects carry the partition, and fill it."""
-    client = await nats.connect(url)
+def fill(port: int) -> None:
+    """Make a stream whose subjects carry the partition, and fill it. Of every so many messages the last is acknowledged."""
     subjects = [f"{number}.data.*" for number in range(PARTITIONS)]
-    config = {"name": "many", "subjects": subjects, "allow_direct": True, "storage": "file"}
-    await client.request("$JS.API.STREAM.CREATE.many", msgspec.json.encode(config))
+    config = msgspec.json.encode({"name": "many", "subjects": subjects, "allow_direct": True, "storage": "file"})
     data = b"x" * BYTES
-    for number in range(MESSAGES):
-        await client.publish(f"{number % PARTITIONS}.data.{number % 10_000}", data)
-        if number % 5000 == 0:
-            await client.flush()
-    await client.flush()
-    while True:
-        reply = await client.request("$JS.API.STREAM.INFO.many")
-        if msgspec.json.decode(reply.data)["state"]["messages"] == MESSAGES:
-            break
-        await asyncio.sleep(0.1)
-    await client.close()
+    with socket.create_connection(("127.0.0.1", port)) as bare, bare.makefile("rb") as lines:
+
+        def send(commands: bytes) -> None:
+            bare.sendall(commands)
+            while not lines.readline().startswith(b"MSG inbox"):
+                pass
+
+        bare.sendall(b'CONNECT {"verbose":false}\r\nSUB inbox 1\r\n')
+        send(b"PUB $JS.API.STREAM.CREATE.many inbox %d\r\n%b\r\n" % (len(config), config))
+        for start in range(0, MESSAGES, ACK_EVERY):
+            numbers = range(start, start + ACK_EVERY)
+            names = [b"%d.data.%d" % (number % PARTITIONS, number % 10_000) for number in numbers]
+            names[-1] += b" inbox"
+            send(b"".join(b"PUB %b %d\r\n%b\r\n" % (name, BYTES, data) for name in names))
 
 
 async def fetch(url: str) -> float:
@@ -154,7 +156,7 @@ async def latency(url: str) -> float:
 def run() -> list[Row]:
     """All rows; the best of a few rounds, in which ours and the peers' take turns."""
     with tempfile.TemporaryDirectory() as folder, NatsServer(Path(folder)) as server:
-        asyncio.run(fill(server.url))
+        fill(server.port)
         fetched = bare = messages = batches = 0.0
         for _ in range(ROUNDS):
             fetched = max(fetched, asyncio.run(fetch(server.url)))

@@ -25,6 +25,9 @@ async def disturb(stage: Stage, kind: Kind, delivery: str) -> None:
         await stage.until_handled_by("third", 50, since=killed)
         stage.launch("fourth", slow=0.003, waits=kind == "async", batch=kind == "batch")
         await stage.until_joined("fourth")
+        if kind == "batch" and delivery == "at_most_once":
+            # A batch is one call, which a suspended process finishes when it wakes: nothing twice, but late.
+            return
         frozen = await stage.suspend("second", 4 * INTERVAL)
         await stage.until_handled_by("fourth", 50, since=frozen.begin)
         await stage.until_more(100)

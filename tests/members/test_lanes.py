@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from echelon.errors import StreamNotFound, Unreachable
+from echelon.errors import InvalidConfig, StreamNotFound, Unreachable
 from echelon.group.config import Config
 from echelon.members.counters import Counters
 from echelon.members.failures import Failures
@@ -485,5 +485,24 @@ def test_a_handler_that_becomes_slow_is_interrupted_by_a_stop_after_a_slice() ->
         await until(lambda: len(played.done) > 2010)
         assert played.lanes.position > 2001, "a slice has ended, though it was meant to be longer"
         await played.until_idle()
+
+    play(body)
+
+
+def test_a_plain_handler_that_returns_a_coroutine_is_a_failure() -> None:
+    async def body() -> None:
+        async def handle(message: Message) -> bytes:
+            return message.data
+
+        def hand_on(message: Message) -> Awaitable[bytes]:
+            return handle(message)
+
+        played = Played(handler=hand_on, config=structs.replace(RETRY, retries=0))
+        await played.lanes.put(run_of("abcabc"))
+        await until(lambda: played.failures.failure is not None)
+        await until(lambda: not played.lanes.busy)
+        assert isinstance(played.failures.failure, InvalidConfig)
+        assert "async def" in str(played.failures.failure)
+        assert played.lanes.position == 1
 
     play(body)

@@ -14,7 +14,7 @@ from echelon.members.batches import Batches
 from echelon.members.clock import now
 from echelon.members.counters import Counters
 from echelon.members.failures import Failures
-from echelon.members.handlers import Call, in_thread
+from echelon.members.handlers import Call, check_result, in_thread
 from echelon.members.lanes import Lanes
 from echelon.members.options import Options
 from echelon.members.transactions import Transactor
@@ -82,7 +82,7 @@ class Desk:
             partial(self._read, config, name),
             run,
             failures,
-            process=partial(self._processing, run, failures, transactor),
+            process=partial(self._processing, name, run, failures, transactor),
             announce=partial(self._announce, name) if config.delivery == "at_most_once" else None,
             transactor=transactor,
             wake=self._wake,
@@ -105,15 +105,20 @@ class Desk:
                 yield messages
 
     def _processing(
-        self, run: Run, failures: Failures, transactor: Transactor | None, position: int, idled: Callable[[], None]
+        self,
+        name: str,
+        run: Run,
+        failures: Failures,
+        transactor: Transactor | None,
+        position: int,
+        idled: Callable[[], None],
     ) -> Processing:
         """What processes a partition's messages: lanes for single messages, runs for batches and transactions."""
         options = self._options
+        deadline = partial(self._deadline, name, run)
         if options.batch or transactor is not None:
             process = partial(self._handle_batch, run.epoch) if transactor is None else transactor.process
-            return Batches(
-                process, position, options=options, failures=failures, deadline=self._deadline, on_idle=idled
-            )
+            return Batches(process, position, options=options, failures=failures, deadline=deadline, on_idle=idled)
         return Lanes(
             self._call,
             run.epoch,
@@ -121,7 +126,7 @@ class Desk:
             options=options,
             failures=failures,
             pool=self._pool,
-            deadline=self._deadline,
+            deadline=deadline,
             on_idle=idled,
         )
 
@@ -129,12 +134,19 @@ class Desk:
         if self._call.waits:
             await self._call.waiting(epoch)(messages)
         else:
-            await in_thread(self._pool, self._call.plain(epoch), messages)
+            check_result(await in_thread(self._pool, self._call.plain(epoch), messages))
 
-    def _deadline(self) -> int:
-        """When this instance is fenced, by its own clock."""
+    def _deadline(self, name: str, run: Run) -> int:
+        """Until when messages of a run may be begun, by this instance's own clock: until it is fenced.
+
+        Not at all once the partition has another owner or epoch. Who slept reads that before it reads its own records
+        again, which end the fence; so nothing of the run begins in between, before anything was decided.
+        """
+        partition = self._world.partitions.get(name)
         lease = self._own.lease
-        return 0 if lease is None else lease + self._world.interval
+        if lease is None or partition is None or (partition.owner, partition.epoch) != (self._own.id, run.epoch):
+            return 0
+        return lease + self._world.interval
 
     async def _announce(self, name: str, run: Run, end: int) -> None:
         """At most once: wait until the group has read that everything before `end` is about to be processed."""

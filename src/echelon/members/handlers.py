@@ -15,7 +15,7 @@ Given = TypeVar("Given")
 Result = TypeVar("Result")
 
 Handler = Callable[..., object]
-"""A handler takes a message and, if it has a second parameter, the epoch. It may be a coroutine function."""
+"""A handler takes a message and, if it needs a second argument, the epoch. It may be a coroutine function."""
 
 
 class Call(Struct, frozen=True):
@@ -53,6 +53,17 @@ def understand(handler: Handler) -> Call:
         )
     waits = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
     return Call(handler, waits, len(required) == 2)
+
+
+def check_result(result: object) -> None:
+    """Raise InvalidConfig if what a plain handler returned waits to be awaited: then it has done nothing yet."""
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise InvalidConfig(
+            "the handler is a plain function, but returns something to be awaited",
+            remedy="Make it a coroutine function, with async def",
+        )
 
 
 async def in_thread(pool: Executor, function: Callable[[Given], Result], given: Given) -> Result:

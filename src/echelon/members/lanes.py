@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from typing import Final
 
+from echelon.errors import InvalidConfig
 from echelon.keys import key_name
 from echelon.members.clock import now
 from echelon.members.failures import Failures, Verdict
-from echelon.members.handlers import Call, in_thread
+from echelon.members.handlers import Call, check_result, in_thread
 from echelon.members.options import Options
 from echelon.model import Message
 
@@ -210,14 +211,19 @@ class Lanes:
         handler = self._call.plain(self._epoch)
         until = self._until()
         index = 0
+        result = None
         try:
             for message in messages:
                 if self._stopped or now() >= until:
                     break
-                handler(message)
+                result = handler(message)
                 index += 1
         except Exception as error:  # noqa: BLE001 - as above
             return index, error
+        try:
+            check_result(result)
+        except InvalidConfig as error:
+            return 0, error
         return index, None
 
     def _until(self) -> int:

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from msgspec import Struct
+
 from echelon.group.records import Machine
 
 
@@ -11,25 +13,47 @@ def this_machine() -> Machine | None:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = str(Path("/proc/self/ns/pid").readlink())
+        started = _look(os.getpid()).started
     except OSError:
         return None
-    started = _started(os.getpid())
-    return None if started is None else Machine(boot, namespace, ((os.getpid(), started),))
+    return Machine(boot, namespace, ((os.getpid(), started),))
 
 
 def is_gone(other: Machine, here: Machine) -> bool:
     """Whether all processes of an instance are surely gone. False where that cannot be known."""
     if (other.boot, other.namespace) != (here.boot, here.namespace):
         return False
-    return all(_started(pid) != started for pid, started in other.processes)
+    return bool(other.processes) and all(_is_gone(pid, started) for pid, started in other.processes)
 
 
-def _started(pid: int) -> int | None:
-    """When a process was started, in clock ticks since boot; None if there is no such process, or only its remains."""
+def _is_gone(pid: int, started: int) -> bool:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        found = _look(pid)
     except OSError:
-        return None
-    fields = stat.rpartition(")")[2].split()
-    state, started = fields[0], int(fields[19])
-    return None if state in "ZX" else started
+        return not _exists(pid)
+    return found.started != started or not found.runs
+
+
+class _Process(Struct, frozen=True):
+    started: int
+    """In clock ticks since boot."""
+    runs: bool
+    """Whether it is more than remains. The main thread may have ended, and others go on."""
+
+
+def _look(pid: int) -> _Process:
+    """A process as the system shows it. Raises OSError if there is none, or it may not be seen."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    state, threads, started = fields[0], int(fields[17]), int(fields[19])
+    return _Process(started, runs=state not in "ZX" or threads > 1)
+
+
+def _exists(pid: int) -> bool:
+    """Whether there is a process of this id, though it may not be seen: a system can hide those of other users."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

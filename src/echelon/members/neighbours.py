@@ -46,7 +46,12 @@ class Neighbours:
             except OSError:
                 continue
             self._watched[instance].append(descriptor)
-            asyncio.get_running_loop().add_reader(descriptor, self._check, instance, machine)
+            asyncio.get_running_loop().add_reader(descriptor, self._ended, descriptor, instance, machine)
+        self._check(instance, machine)
+
+    def _ended(self, descriptor: int, instance: str, machine: Machine) -> None:
+        """One process of the instance has ended; its descriptor would go on saying so."""
+        asyncio.get_running_loop().remove_reader(descriptor)
         self._check(instance, machine)
 
     def _check(self, instance: str, machine: Machine) -> None:

@@ -1,14 +1,20 @@
 """Exactly once: runs of messages whose results and position a sink commits together."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from typing import Final
 
-from echelon.errors import Unreachable
+from echelon.errors import TooLarge, Unreachable
 from echelon.group.world import Partition, World
 from echelon.members.handlers import Call, Handler
 from echelon.members.sinks.base import Place, Sink, Transaction
 from echelon.model import Message
+
+logger = logging.getLogger(__name__)
+
+_RETRY: Final = 0.2
 
 
 class Refused(Exception):
@@ -55,10 +61,24 @@ class Transactor:
                     done = await transaction.commit(end)
             except Unreachable:
                 done = False
+            except TooLarge:
+                if len(left) == 1:
+                    raise
+                await self.process(left[: len(left) // 2])
+                continue
             if done:
                 self.position = end
             else:
-                await self.open()
+                await self._open_again()
+
+    async def _open_again(self) -> None:
+        """Open the epoch as soon as the sink can be reached: that it is away is no failure of the handler."""
+        while True:
+            try:
+                return await self.open()
+            except Unreachable as error:
+                logger.warning("the sink cannot be reached: %s", error)
+                await asyncio.sleep(_RETRY)
 
     async def _handle(self, messages: list[Message], transaction: Transaction) -> None:
         handler, target = self._call.handler, transaction.target

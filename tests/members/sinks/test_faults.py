@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -25,21 +25,24 @@ from tests.members.sinks.process import Task
 from tests.members.sinks.proxy import Proxy
 
 
-def launch(harness: SinkHarness, epoch: int, end: int) -> "subprocess.Popen[bytes]":
-    """A process that owns partition 0; this returns when it has opened its epoch."""
+@contextmanager
+def launched(harness: SinkHarness, epoch: int, end: int) -> "Iterator[subprocess.Popen[bytes]]":
+    """A process that owns partition 0 and has opened its epoch. It is gone afterwards."""
     task = Task(harness.kind, harness.address, harness.name, epoch, end)
     command = [sys.executable, "-m", "tests.members.sinks.process", msgspec.json.encode(task).decode()]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"open\n"
-    return process
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"open\n"
+            yield process
+        finally:
+            process.kill()
 
 
 def test_processes_that_are_killed_in_the_middle_of_transactions(harness: SinkHarness) -> None:
     for epoch in range(1, 4):
-        with launch(harness, epoch, end=1_000_000) as process:
+        with launched(harness, epoch, end=1_000_000):
             time.sleep(random.uniform(0.02, 0.2))
-            process.kill()
 
     async def scenario() -> None:
         async with harness.sink() as sink:
@@ -54,7 +57,7 @@ def test_processes_that_are_killed_in_the_middle_of_transactions(harness: SinkHa
 
 def test_a_process_that_is_stopped_in_a_transaction_and_wakes_after_its_successor_began(harness: SinkHarness) -> None:
     async def scenario() -> None:
-        with launch(harness, epoch=1, end=1_000_000) as process:
+        with launched(harness, epoch=1, end=1_000_000) as process:
             await asyncio.sleep(random.uniform(0.02, 0.2))
             process.send_signal(signal.SIGSTOP)
             async with harness.sink(timeout=1) as sink:

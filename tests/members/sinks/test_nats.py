@@ -8,7 +8,7 @@ from typing import Any
 import nats
 import pytest
 
-from echelon.errors import InvalidConfig, StreamNotFound, TooLarge, Unreachable
+from echelon.errors import BrokerError, InvalidConfig, StreamNotFound, TooLarge, Unreachable
 from echelon.local import NatsServer
 from echelon.members.sinks.nats import NatsSink
 from tests.brokers.nats.harness import call, make_stream
@@ -78,6 +78,18 @@ def test_a_subject_of_another_stream_is_refused_when_it_is_sent(harness: NatsHar
             async with sink.transaction(harness.place(), epoch=5, begin=0) as transaction:
                 with pytest.raises(InvalidConfig, match="does not take elsewhere"):
                     transaction.target.send("elsewhere", b"")
+
+    asyncio.run(scenario())
+
+
+def test_a_position_that_somebody_else_wrote_is_not_believed(harness: NatsHarness) -> None:
+    async def scenario() -> None:
+        client = await nats.connect(harness.address)
+        await client.jetstream().publish(f"echelon.position.{harness.name}.{harness.name}.0", b'{"kept": 7}')
+        await client.close()
+        async with harness.sink() as sink:
+            with pytest.raises(BrokerError, match="cannot be read"):
+                await Owner(harness, sink, epoch=5).open()
 
     asyncio.run(scenario())
 

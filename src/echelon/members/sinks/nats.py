@@ -231,13 +231,15 @@ class NatsSink:
         reply = await self._connection.request(f"{self._js.prefix}.STREAM.MSG.GET.{self._stream}", body)
         if reply.status[0] == NO_RESPONDERS:
             raise Unreachable(f"JetStream does not answer at {self._settings.place}")
-        answer = msgspec.json.decode(reply.payload, type=_Answer)
-        if answer.message is not None:
-            return answer.message.seq, msgspec.json.decode(answer.message.data, type=_Position)
+        try:
+            answer = msgspec.json.decode(reply.payload, type=_Answer)
+            if answer.message is not None:
+                return answer.message.seq, msgspec.json.decode(answer.message.data, type=_Position)
+        except msgspec.DecodeError as error:
+            raise BrokerError(f"the position on {subject} cannot be read: {error}") from None
         if answer.error is not None and answer.error.err_code == _MESSAGE_NOT_FOUND:
             return 0, None
-        words = answer.error.description if answer.error is not None else "an empty answer"
-        raise BrokerError(f"the position on {subject} cannot be read: {words}")
+        raise BrokerError(f"the position on {subject} cannot be read: {answer.error}")
 
     def _subject(self, place: Place) -> str:
         # The name of a topic may hold dots, and only that of a topic.
