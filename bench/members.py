@@ -13,13 +13,16 @@ from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
 
+import nats
 from confluent_kafka import Consumer, TopicPartition
+from nats.js.api import ConsumerConfig
 
+import read_nats
 from echelon.brokers.connect import open_broker
 from echelon.group.config import Stream
 from echelon.group.records import Profile
 from echelon.keys import RecordKey
-from echelon.local import KafkaServer
+from echelon.local import KafkaServer, NatsServer
 from echelon.members.admin import create_group
 from echelon.members.member import Member
 from echelon.members.options import Options
@@ -28,6 +31,7 @@ from read_kafka import MESSAGES, PARTITIONS, fill, peak
 from report import Row, main, row
 
 ROUNDS = 3
+PEER_MESSAGES = 50_000  # a peer this much slower is measured on fewer
 MEMORY = 250.0  # MiB that a member may take over the whole backlog
 
 
@@ -111,9 +115,51 @@ def kafka() -> list[Row]:
     ]
 
 
+async def fetch_and_ack(url: str) -> float:
+    """Messages a second of a plain nats-py loop that fetches, calls the handler and acks."""
+    client = await nats.connect(url)
+    pulling = await client.jetstream().pull_subscribe(">", stream="many", config=ConsumerConfig())
+    count, began = 0, time.perf_counter()
+    while count < PEER_MESSAGES:
+        for message in await pulling.fetch(2000, timeout=5):
+            handle(message)  # type: ignore[arg-type]  # it does nothing
+            await message.ack()
+            count += 1
+    rate = count / (time.perf_counter() - began)
+    await client.close()
+    return rate
+
+
+def handle_slowly(_message: Message) -> None:
+    """Take a millisecond, as a call of another service would."""
+    time.sleep(0.001)
+
+
+def on_nats() -> list[Row]:
+    """All figures on NATS."""
+    with tempfile.TemporaryDirectory() as folder, NatsServer(Path(folder)) as server:
+        read_nats.fill(server.port)
+        stream = read_nats.STREAM
+        plain, single, batched, memory = [], [], [], []
+        for _ in range(ROUNDS):
+            plain.append(asyncio.run(fetch_and_ack(server.url)))
+            rate, taken = apart(server.url, stream, handle, Options(), MESSAGES)
+            single.append(rate)
+            memory.append(taken)
+            batched.append(apart(server.url, stream, handle_all, Options(batch=True), MESSAGES)[0])
+        slow = {lanes: apart(server.url, stream, handle_slowly, Options(lanes=lanes), 10_000)[0] for lanes in (1, 16)}
+    peer, middle = "nats-py fetch and ack", statistics.median
+    return [
+        row("NATS, a message at a time", middle(single), "messages/s", peer_name=peer, peer=middle(plain), target=5),
+        row("NATS, batches", middle(batched), "messages/s", peer_name=peer, peer=middle(plain), target=5),
+        row("NATS, memory", max(memory), "MiB", peer_name="bound", peer=MEMORY, less_is_better=True),
+        row("NATS, handlers of 1 ms, 16 lanes", slow[16], "messages/s", peer_name="1 lane", peer=slow[1], target=5),
+    ]
+
+
 def run() -> list[Row]:
     """All rows."""
-    return kafka()
+    return [*on_nats(), *kafka()]
 
 
 if __name__ == "__main__":

@@ -36,7 +36,10 @@ Measure = Callable[[NatsReader, int, int, int], Awaitable[int]]
 
 
 def fill(port: int) -> None:
-    """Make a stream whose subjects carry the partition, and fill it. Of every so many messages the last is acknowledged."""
+    """Make a stream whose subjects carry the partition, and fill it.
+
+    Of every so many messages the last is acknowledged.
+    """
     subjects = [f"{number}.data.*" for number in range(PARTITIONS)]
     config = msgspec.json.encode({"name": "many", "subjects": subjects, "allow_direct": True, "storage": "file"})
     data = b"x" * BYTES

@@ -32,7 +32,7 @@ def check_order(lines: Iterable[Line], sent: Mapping[str, Sequence[str]], guaran
     unknown = by_key.keys() - sent.keys()
     assert not unknown, f"nobody sent {sorted(unknown)[:5]}"
     for key, expected in sent.items():
-        found = sorted(by_key[key], key=lambda line: line.begun)
+        found = sorted(by_key[key], key=order_of)
         strange = {line.data for line in found} - set(expected)
         assert not strange, f"{key}: nobody sent {sorted(strange)[:5]}"
         if guarantee != "at_most_once":
@@ -66,7 +66,7 @@ def check_exclusion(lines: Iterable[Line], frozen: Sequence[Frozen] = ()) -> Non
     for line in lines:
         by_partition[line.partition].append(line)
     for partition, found in by_partition.items():
-        found.sort(key=lambda line: line.begun)
+        found.sort(key=order_of)
         epoch, owner = 0, ""
         ended: dict[str, float] = {}
         ended_key: dict[str, float] = {}
@@ -84,9 +84,14 @@ def check_exclusion(lines: Iterable[Line], frozen: Sequence[Frozen] = ()) -> Non
 
 
 def end_of(line: Line, frozen: Sequence[Frozen]) -> float:
-    """When the handling of a message ended; when its process was suspended, if it was in between."""
-    spans = [each.begin for each in frozen if each.name == line.name and line.begun <= each.begin < line.ended]
+    """When the handling of a message ended; when its process was suspended, if the handler had been called by then."""
+    spans = [each.begin for each in frozen if each.name == line.name and line.called <= each.begin < line.ended]
     return min(spans, default=line.ended)
+
+
+def order_of(line: Line) -> tuple[float, float]:
+    """Sort key: messages in the order in which they were begun. A call of a handler is begun as a whole."""
+    return line.called, line.begun
 
 
 def number_of(data: str) -> int:

@@ -61,6 +61,8 @@ class Line(msgspec.Struct, frozen=True):
     key: str
     data: str
     epoch: int
+    called: float
+    """When its handler was called; a handler of batches begins with most messages later."""
     begun: float
     ended: float
 
@@ -89,12 +91,12 @@ class Work:
             return self.handle_all
         return self.handle_waiting if self._cast.waits else self.handle
 
-    def handle(self, message: Message, epoch: int) -> None:
+    def handle(self, message: Message, epoch: int, called: float | None = None) -> None:
         begun = self._begin(message)
         time.sleep(self._cast.slow)
         while message.data.decode() == self._cast.hang:
             time.sleep(1)
-        self._end(message, epoch, begun)
+        self._end(message, epoch, called or begun, begun)
 
     async def handle_waiting(self, message: Message, epoch: int) -> None:
         begun = self._begin(message)
@@ -104,24 +106,25 @@ class Work:
                 await asyncio.sleep(1)
             except asyncio.CancelledError:
                 continue
-        self._end(message, epoch, begun)
+        self._end(message, epoch, begun, begun)
 
     def handle_all(self, messages: list[Message], epoch: int) -> None:
+        called = time.monotonic()
         for message in messages:
-            self.handle(message, epoch)
+            self.handle(message, epoch, called)
 
     def _begin(self, message: Message) -> float:
         if self._cast.slow >= 0.5 or message.data.decode() == self._cast.hang:
             self._write("Begun", {"data": message.data.decode()})
         return time.monotonic()
 
-    def _end(self, message: Message, epoch: int, begun: float) -> None:
+    def _end(self, message: Message, epoch: int, called: float, begun: float) -> None:
         name, data = self._cast.name, message.data.decode()
         if data == self._cast.fail and self._failed[data] < self._cast.failures:
             self._failed[data] += 1
             raise ValueError("told to fail")
         key = (message.key or b"").decode()
-        line = Line(name, message.partition, message.sequence, key, data, epoch, begun, time.monotonic())
+        line = Line(name, message.partition, message.sequence, key, data, epoch, called, begun, time.monotonic())
         os.write(self._lines, msgspec.json.encode(line) + b"\n")
 
     def tell(self, event: Event) -> None:

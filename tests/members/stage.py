@@ -23,7 +23,7 @@ from echelon.group.config import Stream
 from echelon.group.world import World
 from echelon.members.admin import Admin, create_group
 from echelon.testing.contract import Harness, Sent
-from tests.members.checks import Frozen, Guarantee, check_exclusion, check_order, check_places
+from tests.members.checks import Frozen, Guarantee, check_exclusion, check_order, check_places, order_of
 from tests.members.process import Cast, Line, Told
 from tests.members.waiting import until
 
@@ -306,6 +306,6 @@ def state_of(task: Path) -> str:
 def by_partition(lines: list[Line]) -> dict[str, list[Line]]:
     """What was handled of each partition, in the order in which it was begun."""
     found: dict[str, list[Line]] = defaultdict(list)
-    for line in sorted(lines, key=lambda line: line.begun):
+    for line in sorted(lines, key=order_of):
         found[line.partition].append(line)
     return found

@@ -9,7 +9,7 @@ from tests.members.process import Line
 
 
 def line(number: int, begun: float, *, name: str = "a", epoch: int = 1, ended: float = 0.0, key: str = "k") -> Line:
-    return Line(name, "0", number, key, f"{key}:{number}", epoch, begun, ended or begun + 0.5)
+    return Line(name, "0", number, key, f"{key}:{number}", epoch, begun, begun, ended or begun + 0.5)
 
 
 def in_order(*numbers: int) -> list[Line]:
@@ -85,4 +85,4 @@ def test_what_a_suspended_process_had_begun_is_no_offence_but_what_it_begins_aft
 
 def test_a_message_at_two_places_is_found() -> None:
     with pytest.raises(AssertionError, match="k:0 is at"):
-        check_places([line(0, 1.0), Line("a", "1", 0, "k", "k:0", 1, 2.0, 2.5)])
+        check_places([line(0, 1.0), Line("a", "1", 0, "k", "k:0", 1, 2.0, 2.0, 2.5)])

@@ -100,7 +100,7 @@ async def until_settled(stage: Stage) -> None:
 async def test_a_cut_that_a_slow_handler_holds_up_is_complete_when_that_ends(stage: Stage) -> None:
     await stage.prepare(members=("a", "b"), cut_time=20.0)
     await stage.launch_seated("a", "a", slow=0.002)
-    stage.launch("b", "b", slow=1.0)
+    stage.launch("b", "b", slow=0.5)
     await stage.until_seated("b")
     await stage.publish(40)
     await stage.until(lambda _: bool(stage.told("Begun", name="b")))

@@ -83,7 +83,7 @@ async def test_a_process_suspended_for_longer_than_two_intervals_stands_by_and_c
 
 def handled_after(stage: Stage, frozen: Frozen) -> list[str]:
     """What a process that was suspended began after it was woken."""
-    return [line.data for line in stage.lines() if line.name == frozen.name and line.begun > frozen.end]
+    return [line.data for line in stage.lines() if line.name == frozen.name and line.called > frozen.end]
 
 
 @scene
