@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from typing import Final
 
-from echelon.errors import InvalidConfig
 from echelon.keys import key_name
 from echelon.members.clock import now
 from echelon.members.failures import Failures, Verdict
@@ -214,20 +213,17 @@ class Lanes:
         # The time is taken here: how long it waited for a thread says nothing about the handler.
         until, began = self._until(), time.perf_counter()
         index = 0
-        result = None
         try:
             for message in messages:
                 if self._stopped or now() >= until:
                     break
                 result = handler(message)
+                if result is not None:
+                    check_result(result)
                 index += 1
         except Exception as error:  # noqa: BLE001 - as above
             return index, error
         self._note_pace(time.perf_counter() - began, index)
-        try:
-            check_result(result)
-        except InvalidConfig as error:
-            return 0, error
         return index, None
 
     def _note_pace(self, seconds: float, count: int) -> None:
