@@ -288,19 +288,16 @@ def test_partitions_of_a_group_over_several_streams_are_named_after_them(nats_se
     asyncio.run(run())
 
 
-def test_a_long_range_is_read_through_a_consumer_which_then_goes(nats_servers: NatsServers) -> None:
+def test_no_consumer_stays_behind_a_long_range(nats_servers: NatsServers) -> None:
     server = nats_servers()
     harness = NatsHarness(server, "computed")
 
     async def run() -> None:
         async with harness.connect() as broker:
             reader = await opened(harness, broker, 3, 40_000)
-            counts = set()
             async with aclosing(reader.read(0, 1, 40_001)) as lists:
                 async for _ in lists:
-                    details = await call(server.url, f"STREAM.INFO.{reader._layout.source}")
-                    counts.add(details["state"]["consumer_count"])
-            assert 1 in counts
+                    pass
             details = await call(server.url, f"STREAM.INFO.{reader._layout.source}")
             assert details["state"]["consumer_count"] == 0
 
