@@ -48,25 +48,3 @@ async def test_at_most_once_nothing_is_handled_twice(stage: Stage, kind: Kind) -
     last = {sent[-1] for sent in stage.sent.values()}
     await stage.until(lambda lines: {line.data for line in lines} >= last)
     stage.check("at_most_once")
-
-
-@scene
-async def test_at_most_once_nothing_is_lost_when_partitions_move_in_order(stage: Stage) -> None:
-    await stage.prepare(members=("a", "b"), delivery="at_most_once")
-    for name in ("a", "b"):
-        await stage.launch_seated(name, name, slow=0.003)
-    async with stage.load():
-        await stage.until_more(200)
-        await stage.admin.set_members(["a"])
-        await stage.until_world(lambda _: list(stage.owners().values()) == ["a"] * 6)
-        await stage.until_more(100)
-        await stage.admin.pause()
-        await stage.until_world(lambda _: not stage.owners())
-        await stage.admin.resume()
-        await stage.until_more(100)
-        stage.launch("stand-by", "a")
-        await stage.until_joined("stand-by")
-        await stage.drain("a")
-        await stage.until_handled_by("stand-by", 50)
-    await stage.until_all_handled()
-    stage.check("once")

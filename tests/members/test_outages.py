@@ -14,7 +14,7 @@ from tests.brokers.harnesses import KafkaHarness
 from tests.brokers.nats.harness import NatsHarness
 from tests.members.stage import Stage, scene
 
-INTERVAL = 0.4
+INTERVAL = 1.0
 
 
 class PatientStage(Stage):
