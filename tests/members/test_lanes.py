@@ -57,7 +57,7 @@ class Played:
         self.after_failure: Callable[[], None] = lambda: None
         self._seconds = seconds
         self._fail = dict(failures or {})
-        self._running: dict[bytes | None, int] = {}
+        self.running: dict[bytes | None, int] = {}
         self._lock = threading.Lock()
         handler = handler or (self._handle_waiting if waits else self._handle_plain)
         self.pool = ThreadPoolExecutor(width)
@@ -77,15 +77,15 @@ class Played:
         with self._lock:
             if epoch != 7:
                 self.broken.append(f"epoch {epoch}")
-            if message.key in self._running:
-                self.broken.append(f"{message.sequence} while {self._running[message.key]} runs, of one key")
-            self._running[message.key] = message.sequence
+            if message.key in self.running:
+                self.broken.append(f"{message.sequence} while {self.running[message.key]} runs, of one key")
+            self.running[message.key] = message.sequence
             self.begun[message.key].append(message.sequence)
-            self.most_at_once = max(self.most_at_once, len(self._running))
+            self.most_at_once = max(self.most_at_once, len(self.running))
 
     def _end(self, message: Message) -> None:
         with self._lock:
-            del self._running[message.key]
+            del self.running[message.key]
             if self._fail.get(message.sequence, 0):
                 self._fail[message.sequence] -= 1
                 self.after_failure()
@@ -172,6 +172,52 @@ def test_each_key_is_handled_in_order_and_one_at_a_time_whatever_is_slow_or_fail
             # A message that failed is begun again, before any later one of its key.
             assert list(dict.fromkeys(played.begun[key])) == sequences
             assert played.begun[key] == sorted(played.begun[key])
+
+    play(body)
+
+
+@given(
+    puts=PUTS,
+    waits=st.booleans(),
+    width=st.integers(1, 3),
+    slow=st.sets(st.sampled_from("abc")),
+    failures=st.dictionaries(st.integers(1, 10), st.integers(1, 3), max_size=2),
+    delay=st.floats(0, 0.01),
+    cancel=st.booleans(),
+)
+def test_a_stop_at_any_moment_leaves_nothing_running_and_a_position_that_holds(
+    puts: list[list[str]],
+    waits: bool,
+    width: int,
+    slow: set[str],
+    failures: dict[int, int],
+    delay: float,
+    cancel: bool,
+) -> None:
+    async def body() -> None:
+        def seconds(message: Message) -> float:
+            return 0.002 if (message.key or b"").decode() in slow else 0.0
+
+        played = Played(waits=waits, width=width, seconds=seconds, failures=failures)
+
+        async def put_all() -> None:
+            count = 0
+            for keys in puts:
+                await played.lanes.put([message(count + number, key) for number, key in enumerate(keys, 1)])
+                count += len(keys)
+
+        putting = asyncio.ensure_future(put_all())
+        await asyncio.sleep(delay)
+        played.lanes.stop(cancel=cancel)
+        await putting
+        await until(lambda: not played.lanes.busy)
+        played.pool.shutdown()
+        assert not played.broken
+        assert not played.running, "whoever takes over would run beside it"
+        played.check_watermark()
+        counted = set(range(1, played.lanes.position))
+        if not cancel and not failures:
+            assert set(played.done) == counted, "whoever takes over would do it again"
 
     play(body)
 
