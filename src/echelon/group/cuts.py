@@ -96,6 +96,7 @@ def reset(world: World, record: Reset) -> bool:
         partition.position = partition.done = position
         partition.parked = saved.parked if saved is not None else {}
         partition.called = {}
+        partition.before = partition.epoch
         partition.epoch = partition.reset = world.sequence
         partition.keep = record.keep
         partition.restored = record.cut or 0

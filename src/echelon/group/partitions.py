@@ -130,7 +130,7 @@ def assign(world: World) -> None:
 def give(world: World, partition: Partition, holder: Instance) -> None:
     """Make `holder` the owner of a free partition, under a new epoch, from its position on."""
     partition.owner = holder.id
-    partition.epoch = world.sequence
+    partition.before, partition.epoch = partition.epoch, world.sequence
     partition.reported = False
     partition.since = world.time
     partition.former = (partition.seat or "", holder.id)

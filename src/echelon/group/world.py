@@ -77,6 +77,8 @@ class Partition(Struct):
     done: int
     """Up to where processing has ended; only in an at-most-once group may it lag behind the position."""
     epoch: int = 0
+    before: int = 0
+    """The epoch before this one."""
     owner: str | None = None
     seat: str | None = None
     """The member whose holder should own it."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from functools import partial
 
 from echelon.brokers.base import Broker, Reader, StreamInfo
@@ -16,7 +16,7 @@ from echelon.members.counters import Counters
 from echelon.members.failures import Failures
 from echelon.members.handlers import Call, check_result, in_thread
 from echelon.members.lanes import Lanes
-from echelon.members.options import Options
+from echelon.members.options import Options, check_options
 from echelon.members.transactions import Transactor
 from echelon.members.worker import Processing, Worker
 from echelon.model import Message, partition_name
@@ -42,14 +42,31 @@ class Desk:
         self._pool = ThreadPoolExecutor(options.lanes, "echelon-lane")
         self._readers: dict[str, Reader] = {}
         self._opening = asyncio.Lock()
-        self._announced: dict[str, tuple[Run, asyncio.Future[None]]] = {}
+        self._announced: dict[str, tuple[Run, asyncio.Future[bool]]] = {}
         self._world = World()
 
-    def close(self) -> None:
-        """Stop everything; threads end when the handlers that they run end."""
-        for worker in self.workers.values():
-            worker.stop(cancel=True)
-        self._pool.shutdown(wait=False, cancel_futures=True)
+    @asynccontextmanager
+    async def opened(self, config: Config) -> AsyncGenerator[None]:
+        """Check the options against the group, and open the sink. Raises InvalidConfig and what the sink raises.
+
+        Leaving it stops everything; threads end when the handlers that they run end.
+        """
+        check_options(self._options, config, self._call, self._group)
+        async with self._options.sink or nullcontext():
+            try:
+                yield
+            finally:
+                for worker in self.workers.values():
+                    worker.stop(cancel=True)
+                self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def forget(self, name: str) -> bool:
+        """Nothing of the partition runs any more. Returns whether it was worked on."""
+        return self.workers.pop(name, None) is not None
+
+    def save(self, name: str) -> bytes | None:
+        """What the application wants to keep of a partition that has drained for a cut."""
+        return self._options.save(name) if self._options.save is not None else None
 
     async def reader(self, config: Config, partition: str) -> tuple[Reader, int]:
         """The reader of a partition's stream, and the partition's number in it."""
@@ -139,8 +156,8 @@ class Desk:
     def _deadline(self, name: str, run: Run) -> int:
         """Until when messages of a run may be begun, by this instance's own clock: until it is fenced.
 
-        Not at all once the partition has another owner or epoch. Who slept reads that before it reads its own records
-        again, which end the fence; so nothing of the run begins in between, before anything was decided.
+        0, which is not at all, once the partition has another owner or epoch. Who slept reads that before it reads its
+        own records again, which end the fence; so nothing of the run begins in between, before anything was decided.
         """
         partition = self._world.partitions.get(name)
         lease = self._own.lease
@@ -148,15 +165,19 @@ class Desk:
             return 0
         return lease + self._world.interval
 
-    async def _announce(self, name: str, run: Run, end: int) -> None:
-        """At most once: wait until the group has read that everything before `end` is about to be processed."""
+    async def _announce(self, name: str, run: Run, end: int) -> bool:
+        """At most once: wait until the group has read that everything before `end` is about to be processed.
+
+        False: it has not, and will not, since the partition drains.
+        """
         partition = self._world.partitions[name]
-        if partition.position < end or partition.epoch != run.epoch:
-            future = asyncio.get_running_loop().create_future()
-            self._announced[name] = (run, future)
-            run.wanted = end
-            self._wake()
-            await future
+        if partition.epoch == run.epoch and partition.position >= end:
+            return True
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._announced[name] = (run, future)
+        run.wanted = end
+        self._wake()
+        return await future
 
     def heard(self, world: World) -> None:
         """Something was read: batches that were announced may begin."""
@@ -165,13 +186,20 @@ class Desk:
             partition = world.partitions.get(name)
             if future.cancelled() or name not in self.workers or partition is None:
                 del self._announced[name]
-            elif partition.epoch == run.epoch and partition.position >= run.wanted:
-                future.set_result(None)
+                continue
+            over = partition.epoch != run.epoch
+            accepted = not over and partition.position >= run.wanted
+            if accepted or (run.state != "running" and (over or self._is_settled(run))):
+                future.set_result(accepted)
                 del self._announced[name]
         for name, worker in self.workers.items():
             partition = world.partitions.get(name)
             if partition is not None and partition.called and partition.epoch == worker.run.epoch:
                 worker.answer(partition.called)
+
+    def _is_settled(self, run: Run) -> bool:
+        """Whether all that was sent before the run was to end is read back or lost: records are stored in order."""
+        return self._own.lease is not None and self._own.lease > run.since
 
     async def _bury(self, message: Message, error: Exception, attempts: int) -> None:
         """Store a dead letter: the message as it was, with where it came from and why it failed."""

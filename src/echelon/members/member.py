@@ -1,44 +1,20 @@
-"""A process as a member: follows the group's log, decides, and does what was decided."""
+"""A process as a member: its handler is called for every message of the partitions that its seat has."""
 
-import asyncio
-import contextlib
-import logging
-import os
-import signal
-import uuid
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from collections.abc import Callable
 
-import msgspec
 from msgspec import structs
 
 from echelon.brokers.base import Broker
-from echelon.errors import BrokerError, EchelonError, GroupDeleted, LogBroken
-from echelon.group.actions import Action, Close, Drain, Exit, GoOn, Halt, Send, Start
-from echelon.group.advisories import Advisory, Watch
-from echelon.group.decide import decide, drained
-from echelon.group.own import Own
-from echelon.group.records import AnyRecord, Configure, Newer, Profile, Record, encode
-from echelon.group.world import World
-from echelon.members.clock import now
-from echelon.members.counters import Counters
+from echelon.group.records import Profile
 from echelon.members.desk import Desk
-from echelon.members.events import Event, Fenced, PartitionEnded, PartitionStarted
-from echelon.members.follower import Follower
-from echelon.members.growth import grown
+from echelon.members.events import Event
 from echelon.members.handlers import Handler, understand
 from echelon.members.machine import this_machine
-from echelon.members.neighbours import Neighbours
-from echelon.members.options import Options, check_options
-from echelon.model import Entry
-
-logger = logging.getLogger(__name__)
-
-_MOST_ROUNDS: Final = 8
-"""How often decisions may follow from each other before the event loop gets its turn."""
+from echelon.members.options import Options
+from echelon.members.sitting import Sitting
 
 
-class Member:
+class Member(Sitting):
     """An instance of a group in this process. `run` it; `drain` or `stop` it from anywhere in the same event loop.
 
     The handler is called for every message of the partitions that the seat has, in order by key. `on_event` is
@@ -55,247 +31,12 @@ class Member:
         options: Options | None = None,
         on_event: Callable[[Event], None] = lambda _: None,
     ) -> None:
-        self.group = group
-        self._broker = broker
-        self._call = understand(handler)
-        self._options = options or Options()
-        self._on_event = on_event
-        machine = this_machine() if self._options.neighbours else None
-        self._own = Own(uuid.uuid4().hex, structs.replace(profile, machine=machine), began=now())
-        self._neighbours = Neighbours(machine, self._note_gone)
-        self._woken = asyncio.Event()
-        self._desk = Desk(broker, group, self._call, self._options, self._own, self._woken.set)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._exit: Exit | None = None
-        self._was_fenced = True
-
-    @property
-    def id(self) -> str:
-        """The instance's id, drawn when it was made."""
-        return self._own.id
-
-    @property
-    def counters(self) -> Counters:
-        """What this member has done since it was made."""
-        return self._desk.counters
-
-    @property
-    def world(self) -> World:
-        """The world as this member has read it. Read only."""
-        return self._follower.world
-
-    async def run(self, *, signals: bool = False) -> None:
-        """Sit in the group until drained or stopped. `signals`: SIGTERM and SIGINT drain.
-
-        Returns when all partitions are handed over. Raises GroupNotFound, GroupDeleted, LogBroken,
-        UnknownVersion, InvalidConfig, OutOfRange; and what a handler raised, if the group stops at failures.
-        """
-        self._log = await self._broker.log(self.group)
-        self._follower = Follower(self._log, on_entry=self._heard, on_void=self._void)
-        await self._follower.open()
-        assert self.world.config is not None
-        check_options(self._options, self.world.config, self._call, self.group)
-        self._begin()
-        async with contextlib.AsyncExitStack() as stack:
-            stack.callback(self._desk.close)
-            stack.callback(self._neighbours.close)
-            if self._options.sink is not None:
-                await stack.enter_async_context(self._options.sink)
-            for number in (signal.SIGTERM, signal.SIGINT) if signals else ():
-                asyncio.get_running_loop().add_signal_handler(number, self.drain)
-                stack.callback(asyncio.get_running_loop().remove_signal_handler, number)
-            await self._sit()
-        self._raise_exit()
-
-    def drain(self) -> None:
-        """Finish what is in flight, hand everything over, and leave."""
-        self._own.leaving = True
-        self._woken.set()
-
-    def stop(self) -> None:
-        """Cancel what is in flight, hand everything over as it is, and leave."""
-        for name, worker in self._desk.workers.items():
-            self._own.turn(name, "halted", now())
-            worker.stop(cancel=True)
-        self.drain()
-
-    async def _sit(self) -> None:
-        following = asyncio.ensure_future(self._follower.run())
-        following.add_done_callback(lambda _: self._woken.set())
-        minding = asyncio.ensure_future(self._mind())
-        try:
-            while self._exit is None:
-                if following.done():
-                    following.result()
-                self._woken.clear()
-                await self._step()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._woken.wait(), self.world.interval / 8000)
-        finally:
-            tasks = (following, minding, *self._tasks)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _raise_exit(self) -> None:
-        match self._exit:
-            case Exit(reason="deleted"):
-                raise GroupDeleted(f"the group {self.group} was deleted")
-            case Exit(reason="unread"):
-                raise LogBroken(
-                    f"what this process writes to the log of {self.group} is stored, but it cannot read it back",
-                    remedy="See to its connection and to its permission to read the log",
-                )
-
-    def _begin(self) -> None:
-        """Begin with a world that was read as a whole."""
-        self._own.heard(self.world, self._follower.last, None, counted=False, now=now())
-        self._watch = Watch(self.world)
-        self._desk.heard(self.world)
-        self._woken.set()
-
-    def _void(self) -> None:
-        for worker in self._desk.workers.values():
-            worker.stop(cancel=True)
-        self._own.start_over(now())
-        self._begin()
-
-    def _heard(self, entry: Entry, record: AnyRecord | Newer | None, counted: bool) -> None:  # noqa: FBT001 - a callback
-        self._own.heard(self.world, entry, record, counted=counted, now=now())
-        for advisory in self._watch.look(self.world):
-            self._on_event(advisory)
-            if self.world.chair() == self._own.id:
-                self._spawn(self._publish(advisory))
-        self._desk.heard(self.world)
-        self._woken.set()
-
-    def _note_gone(self, instance: str) -> None:
-        self._own.gone.add(instance)
-        self._woken.set()
-
-    async def _step(self) -> None:
-        """Decide and act until there is nothing more to do."""
-        self._neighbours.look(self.world, self._own.id)
-        for worker in self._desk.workers.values():
-            worker.update()
-            self.counters.messages += worker.count()
-            if worker.failure is not None:
-                raise worker.failure
-        self._note_fence()
-        self._save_states()
-        for _ in range(_MOST_ROUNDS):
-            actions = decide(self.world, self._own, now())
-            for action in actions:
-                await self._act(action)
-            if not actions or self._exit is not None:
-                break
-        self.counters.partitions = len(self._desk.workers)
-
-    def _save_states(self) -> None:
-        """Let the application save its state of what has drained for a cut."""
-        cut, save = self.world.cut, self._options.save
-        if cut is None or save is None:
-            return
-        for name, run in self._own.runs.items():
-            if drained(run) and run.saved_for != cut.sequence:
-                run.saved_for = cut.sequence
-                run.state_at_cut = save(name)
-
-    def _note_fence(self) -> None:
-        fenced = self._own.fenced(self.world.interval, now())
-        if fenced and not self._was_fenced:
-            self.counters.fenced += 1
-            self._on_event(Fenced())
-        self._was_fenced = fenced
-
-    async def _act(self, action: Action) -> None:
-        own, workers = self._own, self._desk.workers
-        match action:
-            case Send(record=record):
-                self._send(record)
-            case Start(partition=name, idle=idle):
-                worker = await self._desk.start(self.world, name, idle=idle)
-                state = self.world.saved_state(self.world.partitions[name])
-                self._on_event(PartitionStarted(name, worker.run.epoch, worker.run.position, state))
-            case Drain(partition=name):
-                own.turn(name, "draining", now())
-                workers[name].stop(cancel=False)
-            case Halt(partition=name):
-                own.turn(name, "halted", now())
-                workers[name].stop(cancel=True)
-            case GoOn(partition=name):
-                own.turn(name, "running", now())
-                workers[name].start(idle=False)
-            case Close(partition=name):
-                self._close(name)
-            case Exit(reason="stuck"):
-                logger.critical("a handler of %s does not end though it was cancelled: this process ends", self.group)
-                os._exit(75)
-            case Exit():
-                self._exit = action
-
-    def _close(self, name: str) -> None:
-        run = self._own.runs.pop(name)
-        if self._desk.workers.pop(name, None) is not None:
-            self.counters.note_drain((now() - run.since) / 1000)
-            self._on_event(PartitionEnded(name, run.epoch))
-
-    def _send(self, record: Record) -> None:
-        self._spawn(self._append(encode(self._own.stamp(record, now()))))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _publish(self, advisory: Advisory) -> None:
-        """Publish an advisory, as one instance does for the group; a second copy is recognised by its id."""
-        subject = self._broker.advisories(self.group, advisory.kind)
-        identity = f"{self.world.identity}-{advisory.id}"
-        try:
-            writer = await self._broker.writer()
-            await writer.write(subject, msgspec.json.encode(advisory), key=advisory.kind.encode(), id=identity)
-        except BrokerError as error:
-            logger.warning("an advisory of %s was not published: %s", self.group, error)
-
-    async def _append(self, data: bytes) -> None:
-        try:
-            await self._log.append(data)
-        except BrokerError as error:
-            logger.warning("a record to the log of %s was not stored: %s", self.group, error)
-        else:
-            self._own.stored(self.world.interval, now())
-
-    async def _mind(self) -> None:
-        """Now and then: how much waits, what the broker's own tools should know, and whether the streams have grown."""
-        told: dict[str, int] = {}
-        while True:
-            await asyncio.sleep(max(1.0, self.world.interval / 2000))
-            try:
-                await self._desk.look_at_backlog()
-                await self._tell_broker(told)
-                if self.world.chair() == self._own.id:
-                    await self._look_for_growth()
-            except EchelonError as error:
-                logger.warning("the backlog of %s is not known: %s", self.group, error)
-
-    async def _look_for_growth(self) -> None:
-        """Write a new configuration if the streams have gained partitions; one instance does so for the group."""
-        config, replaces = self.world.config, self.world.configured
-        assert config is not None
-        new = await grown(config, self._desk.info)
-        if new is not None:
-            read = self.world.sequence
-            self._send(
-                Configure(group=self.world.identity, sender=self._own.id, read=read, config=new, replaces=replaces)
-            )
-
-    async def _tell_broker(self, told: dict[str, int]) -> None:
-        config = self.world.config
-        assert config is not None
-        mine = {p.name: p.position for p in self.world.owned(self._own.id) if told.get(p.name) != p.position}
-        for stream in config.streams:
-            positions = {config.locate(name)[1]: at for name, at in mine.items() if config.locate(name)[0] == stream}
-            if positions:
-                await self._broker.commit(self.group, stream, positions)
-        told.update(mine)
+        options = options or Options()
+        call = understand(handler)
+        super().__init__(
+            broker,
+            group,
+            structs.replace(profile, machine=this_machine() if options.neighbours else None),
+            lambda own, wake: Desk(broker, group, call, options, own, wake),
+            on_event=on_event,
+        )
