@@ -208,9 +208,9 @@ class Admin:
         """Forget a cut."""
         await self._write(Retire(group="", sender="", read=0, cut=cut))
 
-    async def reset(self, positions: Mapping[str, int], *, cut: int | None = None) -> None:
-        """Set the positions of these partitions."""
-        await self._write(Reset(group="", sender="", read=0, positions=dict(positions), cut=cut))
+    async def reset(self, positions: Mapping[str, int], *, cut: int | None = None, keep: bool = False) -> None:
+        """Set the positions of these partitions; `keep` lets an exactly-once sink keep what lies past them."""
+        await self._write(Reset(group="", sender="", read=0, positions=dict(positions), cut=cut, keep=keep))
 
     async def reset_to_cut(self, cut: int) -> None:
         """Go back to a cut; partitions added since then start at their beginning."""

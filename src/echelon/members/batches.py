@@ -26,7 +26,8 @@ class Batches:
     """The handling of one partition under one epoch, run by run. Everything here runs in the event loop's thread.
 
     A run that failed is taken apart, message by message, to find the one at fault. `deadline` is when this instance
-    is fenced: nothing begins after it. `on_idle` is called when nothing runs any more.
+    is fenced: nothing begins after it; 0 if nothing may ever begin again, because the epoch is over. `on_idle` is
+    called when nothing runs any more.
     """
 
     def __init__(
@@ -143,7 +144,9 @@ class Batches:
 
     async def _attempt(self, run: list[Message]) -> Exception | None:
         """Process a run as soon as this instance may, which is not while it is fenced; its failure."""
-        while not self._stopped and now() >= self._deadline():  # noqa: ASYNC110 - nothing tells when time passes
+        while not self._stopped and now() >= (until := self._deadline()):
+            if self._closed and not until:
+                raise _Stopped  # The epoch is over: what is left is not this run's to process.
             await asyncio.sleep(_LOOK)
         if self._stopped:
             raise _Stopped

@@ -1,15 +1,15 @@
 """The partitions that an instance works on: readers, workers, and what processes their messages."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager, nullcontext
 from functools import partial
 
-from echelon.brokers.base import Broker, Reader, StreamInfo
+from echelon.brokers.base import Broker, StreamInfo
 from echelon.group.config import Config, Stream
 from echelon.group.own import Own, Run
 from echelon.group.world import World
+from echelon.members.announcements import Announcements
 from echelon.members.batches import Batches
 from echelon.members.clock import now
 from echelon.members.counters import Counters
@@ -17,9 +17,10 @@ from echelon.members.failures import Failures
 from echelon.members.handlers import Call, check_result, in_thread
 from echelon.members.lanes import Lanes
 from echelon.members.options import Options, check_options
+from echelon.members.readers import Readers
 from echelon.members.transactions import Transactor
 from echelon.members.worker import Processing, Worker
-from echelon.model import Message, partition_name
+from echelon.model import Message
 
 
 class Desk:
@@ -40,9 +41,8 @@ class Desk:
         self._own = own
         self._wake = wake
         self._pool = ThreadPoolExecutor(options.lanes, "echelon-lane")
-        self._readers: dict[str, Reader] = {}
-        self._opening = asyncio.Lock()
-        self._announced: dict[str, tuple[Run, asyncio.Future[bool]]] = {}
+        self._readers = Readers(broker, group)
+        self._announcements = Announcements(own, wake)
         self._world = World()
 
     @asynccontextmanager
@@ -68,20 +68,10 @@ class Desk:
         """What the application wants to keep of a partition that has drained for a cut."""
         return self._options.save(name) if self._options.save is not None else None
 
-    async def reader(self, config: Config, partition: str) -> tuple[Reader, int]:
-        """The reader of a partition's stream, and the partition's number in it."""
-        stream, number = config.locate(partition)
-        async with self._opening:
-            if stream.name not in self._readers:
-                alone = len(config.streams) == 1
-                self._readers[stream.name] = await self._broker.reader(self._group, stream, alone=alone)
-        return self._readers[stream.name], number
-
     async def info(self, stream: Stream) -> StreamInfo:
         """What a stream holds now."""
         assert self._world.config is not None
-        first = partition_name(stream.name, 0, alone=len(self._world.config.streams) == 1)
-        return await (await self.reader(self._world.config, first))[0].info()
+        return await self._readers.info(self._world.config, stream)
 
     async def start(self, world: World, name: str, *, idle: bool) -> Worker:
         """Start a partition where the world has it."""
@@ -109,14 +99,14 @@ class Desk:
         return worker
 
     async def _tail(self, config: Config, name: str, start: int) -> AsyncGenerator[list[Message], None]:
-        reader, number = await self.reader(config, name)
+        reader, number = await self._readers.of_partition(config, name)
         async with aclosing(reader.tail(number, start)) as parts:
             async for messages in parts:
                 if messages:
                     yield messages
 
     async def _read(self, config: Config, name: str, start: int, end: int) -> AsyncGenerator[list[Message], None]:
-        reader, number = await self.reader(config, name)
+        reader, number = await self._readers.of_partition(config, name)
         async with aclosing(reader.read(number, start, end)) as parts:
             async for messages in parts:
                 yield messages
@@ -166,40 +156,16 @@ class Desk:
         return lease + self._world.interval
 
     async def _announce(self, name: str, run: Run, end: int) -> bool:
-        """At most once: wait until the group has read that everything before `end` is about to be processed.
-
-        False: it has not, and will not, since the partition drains.
-        """
-        partition = self._world.partitions[name]
-        if partition.epoch == run.epoch and partition.position >= end:
-            return True
-        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._announced[name] = (run, future)
-        run.wanted = end
-        self._wake()
-        return await future
+        return await self._announcements.make(name, run, end, self._world)
 
     def heard(self, world: World) -> None:
         """Something was read: batches that were announced may begin."""
         self._world = world
-        for name, (run, future) in list(self._announced.items()):
-            partition = world.partitions.get(name)
-            if future.cancelled() or name not in self.workers or partition is None:
-                del self._announced[name]
-                continue
-            over = partition.epoch != run.epoch
-            accepted = not over and partition.position >= run.wanted
-            if accepted or (run.state != "running" and (over or self._is_settled(run))):
-                future.set_result(accepted)
-                del self._announced[name]
+        self._announcements.heard(world, self.workers)
         for name, worker in self.workers.items():
             partition = world.partitions.get(name)
             if partition is not None and partition.called and partition.epoch == worker.run.epoch:
                 worker.answer(partition.called)
-
-    def _is_settled(self, run: Run) -> bool:
-        """Whether all that was sent before the run was to end is read back or lost: records are stored in order."""
-        return self._own.lease is not None and self._own.lease > run.since
 
     async def _bury(self, message: Message, error: Exception, attempts: int) -> None:
         """Store a dead letter: the message as it was, with where it came from and why it failed."""
@@ -221,6 +187,6 @@ class Desk:
         """Ask how much waits in each partition that is worked on."""
         for name, worker in list(self.workers.items()):
             assert self._world.config is not None
-            reader, number = await self.reader(self._world.config, name)
+            reader, number = await self._readers.of_partition(self._world.config, name)
             worker.run.pending = await reader.lag(number, worker.run.position)
         self.counters.lag = {name: worker.run.pending for name, worker in self.workers.items()}

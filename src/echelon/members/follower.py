@@ -22,6 +22,29 @@ class _Void(Exception):
     """The log is not the one that was read."""
 
 
+async def read_world(log: Log) -> tuple[World, list[Entry]]:
+    """The world as it is now, and the newest entries of the log, as many as had to be read for it; at least one.
+
+    Raises GroupNotFound, LogBroken, UnknownVersion, Unreachable.
+    """
+    bounds = await log.bounds()
+    if bounds.first == bounds.end:
+        raise GroupNotFound("the log of the group is empty: the group was not made yet")
+    entries: list[Entry] = []
+    start, piece = bounds.end, _PIECE
+    while start > bounds.first:
+        start, end = max(bounds.first, start - piece), start
+        entries = [*await log.read(start, end), *entries]
+        piece *= 2
+        world = world_of(entries, from_start=start == bounds.first)
+        if world is not None:
+            return world, entries
+    raise LogBroken(
+        "the log of the group is not whole: it holds neither its first record nor a snapshot that fits",
+        remedy="Delete the group and make it anew, from the positions that are known to be processed",
+    )
+
+
 class Follower:
     """Follows a group's log. `world` is always the world as of the last entry that was applied.
 
@@ -51,24 +74,8 @@ class Follower:
 
     async def open(self) -> None:
         """Read the world as it is now. Raises GroupNotFound, LogBroken, UnknownVersion, Unreachable."""
-        bounds = await self._log.bounds()
-        if bounds.first == bounds.end:
-            raise GroupNotFound("the log of the group is empty: the group was not made yet")
-        entries: list[Entry] = []
-        start, piece = bounds.end, _PIECE
-        while start > bounds.first:
-            start, end = max(bounds.first, start - piece), start
-            entries = [*await self._log.read(start, end), *entries]
-            piece *= 2
-            world = world_of(entries, from_start=start == bounds.first)
-            if world is not None:
-                self.world = world
-                self._last = entries[-1]
-                return
-        raise LogBroken(
-            "the log of the group is not whole: it holds neither its first record nor a snapshot that fits",
-            remedy="Delete the group and make it anew, from the positions that are known to be processed",
-        )
+        self.world, entries = await read_world(self._log)
+        self._last = entries[-1]
 
     async def run(self) -> None:
         """Follow the log until cancelled. Raises what `open` raises, if the log has to be read anew."""

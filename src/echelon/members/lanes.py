@@ -27,8 +27,8 @@ class Lanes:
     """The handling of one partition under one epoch. Everything but plain handlers runs in the event loop's thread.
 
     `failures` decides what becomes of a message that failed. The messages of parked keys are passed over; they are
-    read again when their key is tried again. `deadline` is when this instance is fenced: no handler
-    begins after it. `on_idle` is called when nothing runs any more.
+    read again when their key is tried again. `deadline` is when this instance is fenced: no handler begins after it; 0
+    if none may ever begin again, because the epoch is over. `on_idle` is called when nothing runs any more.
     """
 
     def __init__(
@@ -168,7 +168,9 @@ class Lanes:
 
     async def _may_begin(self) -> bool:
         """Wait while this instance is fenced, which may be over before anybody else notices. False: it is to stop."""
-        while not self._stopped and now() >= self._deadline():  # noqa: ASYNC110 - nothing tells when time passes
+        while not self._stopped and now() >= (until := self._deadline()):
+            if self._closed and not until:
+                return False  # The epoch is over: what is left is not this run's to handle.
             await asyncio.sleep(_SLICE)
         return not self._stopped
 

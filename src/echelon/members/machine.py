@@ -8,15 +8,15 @@ from msgspec import Struct
 from echelon.group.records import Machine
 
 
-def this_machine() -> Machine | None:
-    """The process as `join` tells it; None where the system does not say."""
+def this_machine(*others: int) -> Machine | None:
+    """The process as `join` tells it, with `others` that work for it; None where the system does not say."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = str(Path("/proc/self/ns/pid").readlink())
-        started = _look(os.getpid()).started
+        processes = tuple((pid, _look(pid).started) for pid in (os.getpid(), *others))
     except OSError:
         return None
-    return Machine(boot, namespace, ((os.getpid(), started),))
+    return Machine(boot, namespace, processes, os.uname().nodename)
 
 
 def is_gone(other: Machine, here: Machine) -> bool:

@@ -3,8 +3,9 @@
 import asyncio
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
 from msgspec import structs
 
@@ -15,6 +16,9 @@ from echelon.members.handlers import Handler
 from echelon.members.member import Member
 from echelon.members.options import Options
 from echelon.model import Message
+
+_LOOK: Final = 0.05
+"""Seconds after which a thread looks whether the iterator was closed."""
 
 
 def join(
@@ -38,7 +42,9 @@ def join(
     asyncio.run(sit())
 
 
-def consume(url: str, group: str, profile: Profile, *, options: Options | None = None) -> Iterator[Message]:
+def consume(
+    url: str, group: str, profile: Profile, *, options: Options | None = None
+) -> Generator[Message, None, None]:
     """The messages of the seat's partitions; each counts as processed when the next is asked for.
 
     The member itself runs in a thread beside, so that it keeps its seat however long a message takes. Closing the
@@ -50,7 +56,9 @@ def consume(url: str, group: str, profile: Profile, *, options: Options | None =
     def give(message: Message) -> None:
         taken = threading.Event()
         given.put((message, taken))
-        taken.wait()
+        # Nobody takes it any more once the iterator is closed.
+        while not closed.is_set() and not taken.wait(_LOOK):
+            pass
         if closed.is_set():
             stopped.wait()
             raise _Closed
@@ -59,11 +67,10 @@ def consume(url: str, group: str, profile: Profile, *, options: Options | None =
         async with open_broker(url) as broker:
             member = Member(broker, group, give, profile, options=structs.replace(options or Options(), lanes=1))
             sitting = asyncio.ensure_future(member.run())
-            while not sitting.done():
-                await asyncio.wait((sitting,), timeout=0.05)
-                if closed.is_set():
-                    member.stop()
-                    stopped.set()
+            while not sitting.done() and not closed.is_set():
+                await asyncio.wait((sitting,), timeout=_LOOK)
+            member.stop()
+            stopped.set()
             await sitting
 
     def run() -> None:

@@ -64,8 +64,9 @@ class Worker:
 
     `tail` gives the partition's messages from a position on, `read` those of a range. `process` makes what processes
     messages from a position on; it calls its second argument when nothing runs any more. `announce` (at most once)
-    waits until the group knows that everything before a position is about to be processed. `transactor` (exactly
-    once) is opened first. `wake` is called when there is something to decide.
+    waits until the group knows that everything before a position is about to be processed; False: it will not, since
+    the partition drains. `transactor` (exactly once) is opened first. `wake` is called when there is something to
+    decide.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Worker:
         failures: Failures,
         *,
         process: Callable[[int, Callable[[], None]], Processing],
-        announce: Callable[[Run, int], Awaitable[None]] | None,
+        announce: Callable[[Run, int], Awaitable[bool]] | None,
         transactor: Transactor | None,
         wake: Callable[[], None],
     ) -> None:
@@ -94,6 +95,7 @@ class Worker:
         self._processing: Processing | None = None
         self._reading: asyncio.Task[None] | None = None
         self._stopping = False
+        self._promised = False
         self._heeded = 0
         self._unreadable: Exception | None = None
 
@@ -144,15 +146,20 @@ class Worker:
             begin = end
 
     def stop(self, *, cancel: bool) -> None:
-        """Take no more messages. `cancel`: cancel what was begun; else let it end."""
+        """Take no more messages. `cancel`: cancel what was begun; else let it end.
+
+        At most once: nobody will process later what was announced, so it is put first, unless cancelled.
+        """
         self._stopping = True
         if cancel:
             for task in self._answering.values():
                 task.cancel()
-        if self._reading is not None:
-            self._reading.cancel()
-        if self._processing is not None:
-            self._processing.stop(cancel=cancel)
+        sent = self.run.wanted <= self.run.advanced
+        if cancel or not (self._promised and sent):
+            if self._reading is not None:
+                self._reading.cancel()
+            if self._processing is not None:
+                self._processing.stop(cancel=cancel)
         self.update()
 
     def update(self) -> None:
@@ -212,15 +219,29 @@ class Worker:
             try:
                 async with aclosing(self._tail(position)) as tail:
                     async for messages in tail:
-                        end = messages[-1].sequence + 1
-                        if self._announce is not None:
-                            await self._announce(self.run, end)
-                        await processing.put(messages)
-                        position = end
+                        if self._announce is None:
+                            await processing.put(messages)
+                        elif not await self._put_announced(processing, messages, self._announce):
+                            return
+                        position = messages[-1].sequence + 1
             except OutOfRange as error:
                 position = self._failures.go_on_at(error)
             except Unreachable as error:
                 await self._wait(error)
+
+    async def _put_announced(
+        self, processing: Processing, messages: list[Message], announce: Callable[[Run, int], Awaitable[bool]]
+    ) -> bool:
+        """Announce messages and put them; whether more may be taken."""
+        self._promised = True
+        try:
+            if await announce(self.run, messages[-1].sequence + 1):
+                await processing.put(messages)
+        finally:
+            self._promised = False
+        if self._stopping:
+            processing.stop(cancel=False)
+        return not self._stopping
 
     async def _wait(self, error: Unreachable) -> None:
         logger.warning("%s; trying again", error)

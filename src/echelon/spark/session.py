@@ -1,0 +1,70 @@
+"""Builds a Spark session with the settings that suit streams of small batches."""
+
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+import echelon
+from echelon.spark.launch import java_home, quick_home
+from echelon.spark.source import register
+
+logger = logging.getLogger(__name__)
+
+_SETTINGS: Final = {
+    # Half of what a small batch costs; see the two figures in docs/spark.md.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # It finds a second driver on a checkpoint later than the default does. The seat sees to that here.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # A broker's URL may hold a password.
+    "spark.sql.redaction.options.regex": "(?i)url|broker",
+}
+
+
+def build_session(name: str, *, master: str = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
+    """A session with the `echelon` format; the one that this process has, if it has one.
+
+    Settings win over ours. On a cluster (a master that is not local), this package is shipped to the executors;
+    what it depends on has to be installed there. Starting takes some seconds. Raises MissingComponent if there is no
+    Java 17 or later.
+    """
+    is_local = master.startswith("local")
+    home = java_home()
+    if home is not None:
+        os.environ["JAVA_HOME"] = str(home)
+    if is_local:
+        os.environ.setdefault("SPARK_HOME", str(quick_home()))
+    # Otherwise workers take the first python3 on the PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name).master(master)
+    # State and shuffles by key need no more tasks than there are processors; a query keeps what it began with.
+    few = {"spark.sql.shuffle.partitions": str(min(8, os.cpu_count() or 2))} if is_local else {}
+    for key, value in {**_SETTINGS, **few, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    register(session)
+    if not is_local:
+        _ship(session)
+    return session
+
+
+def _ship(session: SparkSession) -> None:
+    """Give the executors this package."""
+    package = Path(echelon.__file__).parent
+    with tempfile.TemporaryDirectory() as folder:
+        archive = shutil.make_archive(f"{folder}/echelon", "zip", package.parent, package.name)
+        session.sparkContext.addPyFile(archive)
+    logger.info("the executors get %s; they need its dependencies installed", package)

@@ -1,0 +1,83 @@
+"""A partition's share in a seat's query."""
+
+from collections.abc import Callable
+
+from echelon.group.own import Run
+from echelon.group.world import Partition, World
+from echelon.members.sinks.base import Place
+from echelon.spark.sinks.base import BatchSink
+
+
+class Share:
+    """One partition in the query of a seat. All methods are called in the event loop's thread and do not block.
+
+    What the share itself cannot do, the query's workbench does: `begin` when it is to be started, `interrupt` when what
+    it has under way must end now, `look` to bring its run up to date.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        partition: Partition,
+        *,
+        begin: Callable[["Share"], None],
+        interrupt: Callable[["Share"], None],
+        look: Callable[["Share"], None],
+        failure: Callable[[], Exception | None],
+    ) -> None:
+        self.run = run
+        self.name = partition.name
+        self.opening = False
+        """Its sink is being asked where it stands."""
+        self.announcing = False
+        """The group is being told what is about to be processed of it."""
+        self.resolved = False
+        """It is known where it goes on: the query has told what its checkpoint knows."""
+        self.passed_over = False
+        """A batch that Spark repeated held a stretch of it, and it was not read: the checkpoint knows too much."""
+        self._begin = begin
+        self._interrupt = interrupt
+        self._look = look
+        self._failure = failure
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the partition cannot go on: the query failed for good."""
+        return self._failure()
+
+    def start(self, *, idle: bool) -> None:
+        """Take part in the batches to come. `idle`: not yet, only find out where it stands."""
+        self._begin(self)
+
+    def stop(self, *, cancel: bool) -> None:
+        """Take no more part. `cancel`: interrupt the batch under way, if it has part in it."""
+        if cancel:
+            self._interrupt(self)
+        self.update()
+
+    def update(self) -> None:
+        """Bring the run up to date."""
+        self._look(self)
+
+    def count(self) -> int:
+        """Nothing: Spark counts for the query as a whole."""
+        return 0
+
+
+async def open_sink(sink: BatchSink, group: str, world: World, share: Share) -> None:
+    """Write the share's epoch into the sink; the run is then ready at the sink's position, or refused.
+
+    Raises Unreachable, NotReversible, GroupExists.
+    """
+    partition = world.partitions.get(share.name)
+    if partition is None or partition.epoch != share.run.epoch:
+        return
+    place = Place(group, world.identity, world.made, share.name)
+    position = await sink.open(
+        place, epoch=partition.epoch, reset=partition.reset, position=share.run.position, keep=partition.keep
+    )
+    if position is None:
+        share.run.refused = True
+    else:
+        share.run.position = position
+        share.run.ready = True
