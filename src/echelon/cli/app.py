@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from echelon.cli import local
+from echelon.cli.run import run
 
 app = typer.Typer(
     name="echelon",
@@ -14,6 +15,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(local.app, name="local")
+app.command()(run)
 
 
 def _version(wanted: bool) -> None:

@@ -114,12 +114,12 @@ class Checkpoint:
 
     def must_keep(self, world: World) -> bool:
         """Whether the checkpoint has to be copied before the seat can answer the cut under way."""
-        return self._stateful and world.cut is not None and world.cut.sequence != self._copied[0] and bool(self._path)
+        return self._stateful and world.cut is not None and world.cut.sequence != self._copied[0] and bool(self._home)
 
     def keep(self, cut: int) -> None:
         """Copy the checkpoint for a cut. The query must have ended. Blocks."""
         path = f"{self._home}/cuts/{cut}"
-        self._files.copy(self._path, path)
+        self._files.copy(self._path or self.prepare(), path)
         self._copied = (cut, msgspec.json.encode(Kept(path, tuple(sorted(self._arrived)))))
 
     def kept_for(self, world: World) -> bytes | None:

@@ -19,7 +19,8 @@ from echelon.spark.querybench import QueryBench
 class SparkMember(Sitting):
     """An instance of a pipeline's group in this application. `run` it; `drain` or `stop` it in the same event loop.
 
-    The session is there before the seat is, so a stand-by starts its query at once. `on_batch` is called, in the event
+    The session is there before the seat is, so a stand-by starts its query at once; it knows the format `echelon`
+    (`build_session` sees to that, or `register`). `on_batch` is called, in the event
     loop, after each batch; `on_event` as `Member` has it.
     """
 

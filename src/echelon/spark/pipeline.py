@@ -132,15 +132,27 @@ def _check_declared(made: Pipeline) -> None:
         raise InvalidConfig(f"a group has no option '{unknown[0]}'", remedy=f"Use {', '.join(sorted(_GROUP_OPTIONS))}")
 
 
+def check_streams(made: Pipeline, config: Config) -> None:
+    """Raise InvalidConfig unless the group is over the pipeline's streams, and delivers as it wants."""
+    wanted, found = {stream.name for stream in made.streams()}, {stream.name for stream in config.streams}
+    if wanted != found:
+        raise InvalidConfig(
+            f"the group {made.group} is over {', '.join(sorted(found))}, and the pipeline {made.name} over "
+            f"{', '.join(sorted(wanted))}",
+            remedy="Give the pipeline a group of its own",
+        )
+    if config.delivery != made.delivery:
+        raise InvalidConfig(
+            f"the group {made.group} delivers {config.delivery}, and the pipeline {made.name} wants {made.delivery}",
+            remedy="Declare the same delivery, or give the pipeline a group of its own",
+        )
+
+
 def check_pipeline(made: Pipeline, config: Config, spark: SparkSession) -> bool:
     """Raise InvalidConfig unless the pipeline may run in this group and on this cluster; whether it keeps state.
 
     Blocks: it lets Spark make a plan of the function.
     """
-    if config.delivery != made.delivery:
-        raise InvalidConfig(
-            f"the group {made.group} delivers {config.delivery}, and the pipeline {made.name} wants {made.delivery}"
-        )
     if config.on_failure != "stop":
         raise InvalidConfig(
             f"the group {made.group} sets failed messages aside, which a Spark member cannot: its batch fails as one",

@@ -13,7 +13,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from echelon.errors import EchelonError
 from echelon.spark.output import EachBatch, SparkOutput
-from echelon.spark.source import register
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +71,6 @@ class Query:
         return None if self._stopped else PipelineFailed("the query ended by itself")
 
     def _start(self) -> StreamingQuery:
-        register(self._spark)
         frame = self._build(self._spark.readStream.format("echelon").options(**self._source).load())
         writer = frame.writeStream.option("checkpointLocation", self._checkpoint).queryName(self._name)
         match self._output:

@@ -2,47 +2,32 @@
 
 import asyncio
 import logging
-import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from echelon.brokers.base import Broker, StreamInfo
-from echelon.errors import EchelonError, Unreachable
+from echelon.errors import Unreachable
 from echelon.group.config import Config, Stream
 from echelon.group.own import Own
 from echelon.group.world import World
-from echelon.members.announcements import Announcements
 from echelon.members.clock import now
 from echelon.members.counters import Counters
 from echelon.members.readers import Readers
-from echelon.members.sinks.base import Place
-from echelon.spark.batch import Offset, Stretch
+from echelon.spark.batching import Batching, Interrupted
 from echelon.spark.checkpoint import Checkpoint
-from echelon.spark.control import Answer, Control
-from echelon.spark.ledger import Ledger
-from echelon.spark.limits import choose_ends, spread
+from echelon.spark.control import Control
 from echelon.spark.output import EachBatch
 from echelon.spark.pipeline import Pipeline, check_pipeline
-from echelon.spark.process import Where
-from echelon.spark.query import Batch, Query
+from echelon.spark.query import Batch, JvmGone, Query
 from echelon.spark.share import Share, open_sink
-from echelon.spark.sinks.base import Part
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE: Final = 1.0
-"""Seconds after which the query is told that there is nothing new: it may have something else to do."""
-_LOOK: Final = 0.05
-"""Seconds between two looks at the ends of the streams."""
 _AGAIN: Final = 0.2
 """Seconds after which a sink that did not answer is asked again."""
-
-
-class Interrupted(EchelonError):
-    """The batch may not be written: this instance is fenced, or the sink holds a later epoch."""
 
 
 class QueryBench:
@@ -69,21 +54,26 @@ class QueryBench:
         self._on_batch = on_batch
         self._world = World()
         self._readers = Readers(broker, pipeline.group)
-        self._announcements = Announcements(own, wake)
         self._failure: Exception | None = None
-        self._refusal: Exception | None = None
         self._attempts = 0
         self._query: Query | None = None
         self._driving: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
-        self._last_batch = 0.0
 
     @asynccontextmanager
     async def opened(self, config: Config) -> AsyncGenerator[None]:
         """Check the pipeline against the group, and open its sink. Leaving it stops the query."""
-        self._loop = asyncio.get_running_loop()
         stateful = await asyncio.to_thread(check_pipeline, self._pipeline, config, self._spark)
-        self._ledger = Ledger(self.workers, exact=self._pipeline.exact, stateful=stateful)
+        self._batching = Batching(
+            self._pipeline,
+            self._spark,
+            self._own,
+            self._readers,
+            self.workers,
+            stateful=stateful,
+            on_change=self._note_change,
+            wake=self._wake,
+        )
         self._checkpoint = Checkpoint(self._spark, self._pipeline, stateful=stateful)
         async with self._pipeline.batch_sink or nullcontext():
             try:
@@ -122,7 +112,7 @@ class QueryBench:
     def heard(self, world: World) -> None:
         """Something was read: what was announced may begin."""
         self._world = world
-        self._announcements.heard(world, self.workers.keys())
+        self._batching.heard(world)
 
     def save(self, name: str) -> bytes | None:
         """Where the seat's checkpoint is kept, if it has a state: it has drained for a cut."""
@@ -144,20 +134,29 @@ class QueryBench:
     def _begin(self, share: Share) -> None:
         share.resolved = share.passed_over = False
         share.opening = self._pipeline.exact
+        self._drive_on()
+        self._look(share)
+
+    def _drive_on(self) -> None:
         if self._driving is None or self._driving.done():
             self._driving = asyncio.ensure_future(self._drive())
             self._driving.add_done_callback(self._note_end)
-        self._look(share)
 
     def _note_end(self, driving: asyncio.Task[None]) -> None:
         error = None if driving.cancelled() else driving.exception()
         if isinstance(error, Exception):
             self._failure = error
+        elif not driving.cancelled() and self._is_needed:
+            self._drive_on()  # Somebody came after it had found nobody, and before it ended.
         self._wake()
 
     def _interrupt(self, share: Share) -> None:
-        if share.name in self._ledger.parts or not self._is_running:
+        if share.name in self._batching.ledger.parts or not self._is_running:
             self._stop_query()
+
+    @property
+    def _is_needed(self) -> bool:
+        return self._is_running or any(share.opening for share in self.workers.values())
 
     @property
     def _is_running(self) -> bool:
@@ -166,10 +165,10 @@ class QueryBench:
     def _look(self, share: Share) -> None:
         """Whether the share is busy: it takes part in the batch under way, or it is the query's last."""
         last = not self._is_running
-        if last and not self._ledger.parts:
+        if last and not self._batching.ledger.parts:
             self._stop_query()
         ends = last and (self._query is not None or self._checkpoint.must_keep(self._world))
-        share.run.busy = share.opening or share.announcing or share.name in self._ledger.parts or ends
+        share.run.busy = share.opening or share.announcing or share.name in self._batching.ledger.parts or ends
 
     def _stop_query(self) -> None:
         """Have the query stopped, which takes a moment: `_drive` sees it end."""
@@ -179,7 +178,7 @@ class QueryBench:
 
     async def _drive(self) -> None:
         """Open the sink for whoever came, and run the query while there is somebody to run it for."""
-        while any(share.opening for share in self.workers.values()) or self._is_running:
+        while self._is_needed:
             await self._open_shares()
             if self._is_running:
                 await self._run_query()
@@ -208,9 +207,9 @@ class QueryBench:
 
     async def _run_query(self) -> None:
         """Run the query until it ends, for whatever reason."""
-        async with Control(self._next_batch, self._plan) as control:
+        async with Control(self._batching.next_batch, self._batching.plan) as control:
             where = await asyncio.to_thread(self._checkpoint.prepare)
-            output = EachBatch(self._write) if self._pipeline.batch_sink is not None else self._pipeline.output
+            output = EachBatch(self._batching.write) if self._pipeline.batch_sink is not None else self._pipeline.output
             self._query = Query(
                 self._spark,
                 {"seat": control.path},
@@ -223,8 +222,8 @@ class QueryBench:
                 self._query.stop()
             error = await asyncio.to_thread(self._query.run)
         self._query = None
-        self._ledger.drop(self._world)
-        refusal, self._refusal = self._refusal, None
+        self._batching.ledger.drop(self._world)
+        refusal, self._batching.refusal = self._batching.refusal, None
         for share in self.workers.values():
             share.resolved = False
             share.opening = self._pipeline.exact and share.run.state == "running"
@@ -242,7 +241,7 @@ class QueryBench:
             await asyncio.sleep(_AGAIN)
             return
         self._attempts += 1
-        if self._attempts > config.retries:
+        if self._attempts > config.retries or isinstance(error, JvmGone):
             raise error
         least, most = config.backoff
         pause = min(most, least * 2 ** (self._attempts - 1))
@@ -250,27 +249,14 @@ class QueryBench:
         self.counters.retries += 1
         await asyncio.sleep(pause)
 
-    async def _next_batch(self, start: Offset) -> Answer:
-        """What the next batch is, now that Spark has committed `start`; `start` itself if there is none for a while."""
-        ended = self._ledger.settle(start, self._world)
+    def _note_change(self, ended: bool) -> None:  # noqa: FBT001 - a callback
+        """A batch begins or has ended."""
         if ended:
             self._attempts = 0
             self._count()
         for share in self.workers.values():
             self._look(share)
         self._wake()
-        patience = time.monotonic() + _PATIENCE
-        while time.monotonic() < patience:
-            try:
-                chosen = await self._choose()
-            except EchelonError as error:
-                logger.warning("%s; trying again", error)
-                chosen = {}
-            if chosen:
-                self._last_batch = time.monotonic()
-                return Answer(self._ledger.offer(chosen))
-            await asyncio.sleep(_LOOK)
-        return Answer(start)
 
     def _count(self) -> None:
         async def ask(query: Query) -> None:
@@ -281,101 +267,3 @@ class QueryBench:
 
         if self._query is not None:
             self._asking = asyncio.ensure_future(ask(self._query))
-
-    def _ready(self) -> dict[str, Share]:
-        """The partitions that may take part in a batch that begins now."""
-        if self._own.fenced(self._world.interval, now()) or self._world.cut is not None:
-            return {}
-        found: dict[str, Share] = {}
-        for name, share in self.workers.items():
-            partition, run = self._world.partitions.get(name), share.run
-            mine = partition is not None and (partition.owner, partition.epoch) == (self._own.id, run.epoch)
-            if mine and run.state == "running" and run.ready and not run.refused and share.resolved:
-                found[name] = share
-        return found
-
-    async def _choose(self) -> dict[str, Stretch]:
-        """The stretches of the next batch: what is there, within the limits, when the next is due."""
-        if time.monotonic() < self._last_batch + self._pipeline.trigger:
-            return {}
-        config = self._world.config
-        assert config is not None
-        ends: dict[str, int] = {}
-        spreads: dict[str, int] = {}
-        bounds = {stream.name: (await self._readers.info(config, stream)).bounds for stream in config.streams}
-        for name in config.partitions():
-            stream, number = config.locate(name)
-            if number in bounds[stream.name]:
-                ends[name] = bounds[stream.name][number].end
-                spreads[name] = spread(stream)
-        # Nothing waits from here on, so that nobody drains meanwhile.
-        positions = {name: share.run.position for name, share in self._ready().items() if name in ends}
-        chosen = choose_ends(positions, ends, spreads, self._pipeline.max_messages)
-        found = {
-            name: Stretch(positions[name], end, self.workers[name].run.epoch)
-            for name, end in chosen.items()
-            if end > positions[name]
-        }
-        if found and config.delivery == "at_most_once":
-            return await self._announced(found)
-        return found
-
-    async def _announced(self, found: Mapping[str, Stretch]) -> dict[str, Stretch]:
-        """At most once: the stretches that the group knows to be about to be processed."""
-        shares = {name: self.workers[name] for name in found}
-        for share in shares.values():
-            share.announcing = True
-        try:
-            accepted = await asyncio.gather(
-                *(self._announcements.make(name, shares[name].run, found[name].end, self._world) for name in found)
-            )
-        finally:
-            for share in shares.values():
-                share.announcing = False
-        return {name: found[name] for name, done in zip(found, accepted, strict=True) if done}
-
-    async def _plan(self, end: Offset) -> Answer:
-        """What is to be read of a batch, and where."""
-        config = self._world.config
-        assert config is not None
-        parts = self._ledger.plan(end, self._world)
-        for share in self.workers.values():
-            self._look(share)
-        alone = len(config.streams) == 1
-        places = {
-            stream.name: Where(self._pipeline.access, self._pipeline.group, stream, alone) for stream in config.streams
-        }
-        return Answer(parts, places, self._spark.sparkContext.defaultParallelism)
-
-    def _write(self, frame: DataFrame, batch: int) -> None:
-        """Write a batch into the sink, in the thread in which Spark calls back. Raises what ends the query."""
-        sink, world = self._pipeline.batch_sink, self._world
-        assert sink is not None
-        stretches = dict(self._ledger.parts)
-        parts = [
-            Part(
-                Place(self._pipeline.group, world.identity, world.made, name), stretch.epoch, stretch.begin, stretch.end
-            )
-            for name, stretch in stretches.items()
-            if (share := self.workers.get(name)) is not None and share.run.position == stretch.begin
-        ]
-        if not parts:
-            frame.write.format("noop").mode("overwrite").save()  # A state that the query keeps must still be made.
-            return
-        try:
-            self._check_written(not self._own.fenced(world.interval, now()) and sink.write(frame, parts))
-        except (Interrupted, Unreachable) as error:
-            self._refusal = error
-            raise
-        self._loop.call_soon_threadsafe(self._written, stretches)
-
-    def _check_written(self, done: bool) -> None:  # noqa: FBT001 - there is nothing else to check
-        if not done:
-            raise Interrupted("this instance is fenced, or the sink holds a later epoch or stands elsewhere")
-
-    def _written(self, stretches: Offset) -> None:
-        for name, stretch in stretches.items():
-            share = self.workers.get(name)
-            if share is not None and share.run.epoch == stretch.epoch:
-                share.run.position = max(share.run.position, stretch.end)
-        self._wake()

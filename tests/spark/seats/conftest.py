@@ -1,0 +1,33 @@
+"""The two real brokers, each with a stage for Spark applications."""
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.spark.seats.spark_stage import SparkStage
+
+
+@pytest.fixture(params=["nats", "kafka"])
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> SparkStage:
+    """A stage on a real NATS JetStream, and on a real Kafka."""
+    return _stage(request, request.param, tmp_path)
+
+
+@pytest.fixture
+def nats_stage(request: pytest.FixtureRequest, tmp_path: Path) -> SparkStage:
+    """A stage on a real NATS JetStream only, for what has nothing to do with the broker."""
+    return _stage(request, "nats", tmp_path)
+
+
+def _stage(request: pytest.FixtureRequest, broker: str, folder: Path) -> SparkStage:
+    group = f"g{uuid.uuid4().hex[:8]}"
+    if broker == "nats":
+        from tests.brokers.nats.harness import NatsHarness
+
+        server = request.getfixturevalue("nats_server")
+        return SparkStage(NatsHarness(server, "derived"), server.url, folder, group)
+    from tests.brokers.harnesses import KafkaHarness
+
+    kafka = request.getfixturevalue("kafka_server")
+    return SparkStage(KafkaHarness(kafka), kafka.url, folder, group)

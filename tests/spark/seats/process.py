@@ -1,0 +1,202 @@
+"""A real Spark application that is a member. Run as `python -m tests.spark.seats.process <json>`; the JSON is a `Cast`.
+
+Depending on its sink it appends a line for each message to a file, as the Python members of the tests do, or writes
+to a table exactly once. It can be told to die at a certain moment of a batch.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, Self
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from echelon.errors import EchelonError
+from echelon.group.config import Delivery, Stream
+from echelon.group.records import Profile
+from echelon.members.events import Event
+from echelon.spark.batch import Offset
+from echelon.spark.batching import Batching
+from echelon.spark.control import Answer
+from echelon.spark.output import EachBatch
+from echelon.spark.pipeline import Pipeline
+from echelon.spark.run import Watcher, run_pipeline
+from echelon.spark.sinks.base import BatchSink, Part
+from tests.members.process import Line, Told
+
+Moment = Literal["planned", "reading", "before_write", "after_write", "committed", ""]
+
+
+class Cast(msgspec.Struct, frozen=True):
+    """What a process is to be."""
+
+    url: str
+    group: str
+    name: str
+    stream: Stream
+    output: str
+    folder: str
+    member: str | None = None
+    delivery: Delivery = "at_least_once"
+    sink: Literal["lines", "delta", "postgres"] = "lines"
+    address: str = ""
+    """Of the sink, if it is a server."""
+    dies: Moment = ""
+    """Kill this process at that moment of a batch."""
+    at_batch: int = 1
+    """Of the batch of that number, counted from 0 by this process."""
+    slow: float = 0.0
+    """Seconds that a batch takes longer."""
+    stateful: bool = False
+    """Number the messages of each key, with a state of Spark's."""
+    max_messages: int = 200
+    master: str = "local[2]"
+    options: dict[str, object] = {}
+
+
+class Play:
+    """The parts of the pipeline, as they are cast."""
+
+    def __init__(self, cast: Cast) -> None:
+        self.cast = cast
+        self._planned = self._written = self._ended = 0
+        self._lines = os.open(cast.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._told = os.open(f"{cast.output}.told", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def die_at(self, moment: Moment, batch: int) -> None:
+        """Die, if it was told to do so now."""
+        if (moment, batch) == (self.cast.dies, self.cast.at_batch):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def pipeline(self) -> Pipeline:
+        cast = self.cast
+        return Pipeline(
+            function=self.function(),
+            group=cast.group,
+            stream=cast.stream.name,
+            sink=EachBatch(self.write_lines) if cast.sink == "lines" else Watched(self.sink(), self),
+            broker=cast.url,
+            partitions=cast.stream.partitions,
+            partitioning=cast.stream.partitioning,
+            delivery=cast.delivery,
+            max_messages=cast.max_messages,
+            checkpoint=f"{cast.folder}/checkpoints",
+            options=cast.options,
+        )
+
+    def function(self) -> Callable[[DataFrame], DataFrame]:
+        slow, driver = self.cast.slow, os.getpid() if self.cast.dies == "reading" else 0
+
+        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                time.sleep(slow)
+                if driver:
+                    os.kill(driver, signal.SIGKILL)
+                yield batch
+
+        def numbered(frame: DataFrame) -> DataFrame:
+            counted = frame.groupBy("partition", "key").count()
+            return counted.withColumnRenamed("count", "number")
+
+        def plain(frame: DataFrame) -> DataFrame:
+            some = frame.select("partition", "sequence", "key", "data")
+            return some.mapInArrow(work, some.schema) if slow or driver else some
+
+        return numbered if self.cast.stateful else plain
+
+    def sink(self) -> BatchSink:
+        if self.cast.sink == "delta":
+            from echelon.spark.sinks.delta import DeltaSink
+
+            return DeltaSink(f"{self.cast.folder}/table")
+        from echelon.spark.sinks.postgres import PostgresBatchSink
+
+        return PostgresBatchSink(self.cast.address, "results")
+
+    def write_lines(self, frame: DataFrame, batch: int) -> None:
+        """Append a line for each message, in order."""
+        called = time.monotonic()
+        for row in frame.toLocalIterator():
+            key, data = (bytes(value or b"").decode() for value in (row.key, row.data))
+            now = time.monotonic()
+            line = Line(self.cast.name, row.partition, row.sequence, key, data, 0, called, now, now)
+            os.write(self._lines, msgspec.json.encode(line) + b"\n")
+
+    def tell(self, event: Event) -> None:
+        told = Told(time.monotonic(), self.cast.name, type(event).__name__, msgspec.structs.asdict(event))
+        os.write(self._told, msgspec.json.encode(told) + b"\n")
+
+    def note_planned(self) -> None:
+        self.die_at("planned", self._planned)
+        self._planned += 1
+
+    def note_ended(self) -> None:
+        self.die_at("committed", self._ended)
+        self._ended += 1
+
+    def written(self, moment: Literal["before_write", "after_write"]) -> None:
+        self.die_at(moment, self._written)
+        self._written += moment == "after_write"
+
+
+class Watched:
+    """A sink at whose sides the process may die."""
+
+    def __init__(self, sink: BatchSink, play: Play) -> None:
+        self._sink = sink
+        self._play = play
+        self.open = sink.open
+
+    async def __aenter__(self) -> Self:
+        await self._sink.__aenter__()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._sink.__aexit__(*exception)
+
+    def write(self, frame: DataFrame, parts: Sequence[Part]) -> bool:
+        self._play.written("before_write")
+        done = self._sink.write(frame, parts)
+        self._play.written("after_write")
+        return done
+
+
+def watch_batches(play: Play) -> None:
+    """Let the play know when a batch is planned and when Spark has committed one."""
+    plan, next_batch = Batching.plan, Batching.next_batch
+
+    async def watched_plan(self: Batching, end: Offset) -> Answer:
+        play.note_planned()
+        return await plan(self, end)
+
+    async def watched_next(self: Batching, start: Offset) -> Answer:
+        if self.ledger.parts:
+            play.note_ended()
+        return await next_batch(self, start)
+
+    Batching.plan = watched_plan  # type: ignore[method-assign]  # nothing else tells these moments
+    Batching.next_batch = watched_next  # type: ignore[method-assign]  # the same
+
+
+def main() -> None:
+    cast = msgspec.json.decode(sys.argv[1], type=Cast)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    play = Play(cast)
+    watch_batches(play)
+    profile = Profile(name=cast.name, member=cast.member)
+    try:
+        watcher = Watcher(on_event=play.tell)
+        asyncio.run(run_pipeline(play.pipeline(), profile, master=cast.master, watcher=watcher))
+    except EchelonError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()
