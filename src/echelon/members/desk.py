@@ -45,6 +45,11 @@ class Desk:
         self._announcements = Announcements(own, wake)
         self._world = World()
 
+    @property
+    def failure(self) -> Exception | None:
+        """Why a partition cannot go on, if one cannot."""
+        return next((worker.failure for worker in self.workers.values() if worker.failure is not None), None)
+
     @asynccontextmanager
     async def opened(self, config: Config) -> AsyncGenerator[None]:
         """Check the options against the group, and open the sink. Raises InvalidConfig and what the sink raises.

@@ -26,6 +26,11 @@ def is_gone(other: Machine, here: Machine) -> bool:
     return bool(other.processes) and all(_is_gone(pid, started) for pid, started in other.processes)
 
 
+def any_gone(own: Machine) -> bool:
+    """Whether one of the processes of an instance of this machine is gone."""
+    return any(_is_gone(pid, started) for pid, started in own.processes)
+
+
 def _is_gone(pid: int, started: int) -> bool:
     try:
         found = _look(pid)

@@ -169,8 +169,8 @@ class Sitting:
         for worker in self._bench.workers.values():
             worker.update()
             self.counters.messages += worker.count()
-            if worker.failure is not None:
-                raise worker.failure
+        if self._bench.failure is not None:
+            raise self._bench.failure
         self._note_fence()
         self._save_states()
         for _ in range(_MOST_ROUNDS):

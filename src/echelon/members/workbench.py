@@ -19,11 +19,6 @@ class Work(Protocol):
         """The run as `decide` sees it."""
         ...
 
-    @property
-    def failure(self) -> Exception | None:
-        """Why the partition cannot go on."""
-        ...
-
     def start(self, *, idle: bool) -> None:
         """Take messages from where the run, or its sink, stands. `idle`: only find out where that is."""
         ...
@@ -47,6 +42,11 @@ class Workbench(Protocol):
     @property
     def workers(self) -> Mapping[str, Work]:
         """The partitions that run."""
+        ...
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the instance cannot go on: a partition cannot, or what it works with is gone."""
         ...
 
     @property

@@ -8,6 +8,7 @@ import hashlib
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -25,7 +26,7 @@ for argument do
   shift
   [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
 done
-exec '{java}' "$@"
+exec {java} "$@"
 """
 
 
@@ -79,7 +80,7 @@ def _kept(name: str, origin: Path, make: Callable[[Path], None]) -> Path:
 def _make_shim(folder: Path, java: Path) -> None:
     (folder / "bin").mkdir()
     program = folder / "bin" / "java"
-    program.write_text(_SHIM.format(java=java))
+    program.write_text(_SHIM.format(java=shlex.quote(str(java))))
     program.chmod(0o755)
 
 

@@ -1,13 +1,14 @@
 """A streaming query, from start to end. Everything here blocks, and is called in threads beside the event loop."""
 
 import logging
+import re
 import threading
 from collections.abc import Callable
 from typing import Any, Final
 
 from msgspec import Struct
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException, StreamingQueryException
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -18,6 +19,10 @@ logger = logging.getLogger(__name__)
 
 # What Spark's plan calls the operators that keep state from batch to batch.
 _STATEFUL: Final = ("Aggregate", "Deduplicate", "TransformWithState", "WithState", "StreamingSymmetricHashJoin")
+
+
+# As Python and Java begin to tell of an error: `ValueError: …`, `Caused by: java.io.IOException: …`.
+_TELLING: Final = re.compile(r"(Caused by: )?[\w.$]*(Error|Exception|Failed|Range|Found|Denied)\b.*: ")
 
 
 class PipelineFailed(EchelonError):
@@ -102,11 +107,11 @@ class Query:
         return Batch(progress["batchId"], progress["numInputRows"], progress["durationMs"].get("triggerExecution", 0))
 
     def _explain(self, error: Exception) -> Exception:
-        if isinstance(error, StreamingQueryException | PySparkException):
-            return PipelineFailed(f"the pipeline failed: {first_line(error)}")
         if isinstance(error, EchelonError):
             return error
-        return JvmGone(f"Spark's JVM has ended: {first_line(error)}", remedy="See its own log for the reason")
+        if isinstance(error, Py4JNetworkError | OSError):
+            return JvmGone("Spark's JVM has ended", remedy="See what it wrote to standard error")
+        return PipelineFailed(f"the pipeline failed: {first_line(error)}")
 
 
 def keeps_state(frame: DataFrame) -> bool:
@@ -118,5 +123,5 @@ def keeps_state(frame: DataFrame) -> bool:
 def first_line(error: Exception) -> str:
     """The line of an error's text that says what happened: Spark's own texts are pages long."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if "Error" in line or "Exception" in line]
+    telling = [line for line in lines if _TELLING.match(line)]
     return (telling or lines or [type(error).__name__])[-1 if telling else 0][:500]

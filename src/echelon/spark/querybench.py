@@ -15,6 +15,7 @@ from echelon.group.own import Own
 from echelon.group.world import World
 from echelon.members.clock import now
 from echelon.members.counters import Counters
+from echelon.members.machine import any_gone
 from echelon.members.readers import Readers
 from echelon.spark.batching import Batching, Interrupted
 from echelon.spark.checkpoint import Checkpoint
@@ -27,7 +28,7 @@ from echelon.spark.share import Share, open_sink
 logger = logging.getLogger(__name__)
 
 _AGAIN: Final = 0.2
-"""Seconds after which a sink that did not answer is asked again."""
+"""Seconds after which a sink that did not answer is asked again, and the JVM is looked for."""
 
 
 class QueryBench:
@@ -54,7 +55,7 @@ class QueryBench:
         self._on_batch = on_batch
         self._world = World()
         self._readers = Readers(broker, pipeline.group)
-        self._failure: Exception | None = None
+        self.failure: Exception | None = None
         self._attempts = 0
         self._query: Query | None = None
         self._driving: asyncio.Task[None] | None = None
@@ -76,9 +77,11 @@ class QueryBench:
         )
         self._checkpoint = Checkpoint(self._spark, self._pipeline, stateful=stateful)
         async with self._pipeline.batch_sink or nullcontext():
+            watching = asyncio.ensure_future(self._watch_jvm())
             try:
                 yield
             finally:
+                watching.cancel()
                 self.workers.clear()
                 self._stop_query()
                 if self._driving is not None:
@@ -86,6 +89,14 @@ class QueryBench:
                     await asyncio.gather(self._driving, return_exceptions=True)
                 if self._stopping is not None:
                     await asyncio.gather(self._stopping, return_exceptions=True)
+
+    async def _watch_jvm(self) -> None:
+        """Who stands by without a JVM must not wait for the seat."""
+        machine = self._own.profile.machine
+        while machine is None or not any_gone(machine):  # noqa: ASYNC110 - nothing tells when a process ends
+            await asyncio.sleep(_AGAIN)
+        self.failure = JvmGone("Spark's JVM has ended", remedy="See what it wrote to standard error")
+        self._wake()
 
     async def start(self, world: World, name: str, *, idle: bool) -> Share:
         """Start a partition where the world has it."""
@@ -99,7 +110,6 @@ class QueryBench:
             begin=self._begin,
             interrupt=self._interrupt,
             look=self._look,
-            failure=lambda: self._failure,
         )
         self.workers[name] = share
         share.start(idle=idle)
@@ -145,7 +155,7 @@ class QueryBench:
     def _note_end(self, driving: asyncio.Task[None]) -> None:
         error = None if driving.cancelled() else driving.exception()
         if isinstance(error, Exception):
-            self._failure = error
+            self.failure = error
         elif not driving.cancelled() and self._is_needed:
             self._drive_on()  # Somebody came after it had found nobody, and before it ended.
         self._wake()

@@ -1,10 +1,11 @@
 """Builds a Spark session with the settings that suit streams of small batches."""
 
-import logging
+import atexit
 import os
 import shutil
 import sys
 import tempfile
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -15,10 +16,8 @@ import echelon
 from echelon.spark.launch import java_home, quick_home
 from echelon.spark.source import register
 
-logger = logging.getLogger(__name__)
-
 _SETTINGS: Final = {
-    # Half of what a small batch costs; see the two figures in docs/spark.md.
+    # With the next one, half of what a small batch costs.
     "spark.python.unix.domain.socket.enabled": "true",
     # It finds a second driver on a checkpoint later than the default does. The seat sees to that here.
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -61,10 +60,19 @@ def build_session(name: str, *, master: str = "local[*]", settings: Mapping[str,
     return session
 
 
-def _ship(session: SparkSession) -> None:
-    """Give the executors this package."""
+def archive_package(folder: Path) -> Path:
+    """A zip file of this package, from which Python can import it."""
     package = Path(echelon.__file__).parent
-    with tempfile.TemporaryDirectory() as folder:
-        archive = shutil.make_archive(f"{folder}/echelon", "zip", package.parent, package.name)
-        session.sparkContext.addPyFile(archive)
-    logger.info("the executors get %s; they need its dependencies installed", package)
+    archive = folder / "echelon.zip"
+    with zipfile.ZipFile(archive, "w") as opened:
+        for file in sorted(package.rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                opened.write(file, file.relative_to(package.parent))
+    return archive
+
+
+def _ship(session: SparkSession) -> None:
+    """Give the executors this package. They fetch it when they need it, so it stays until this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="echelon-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    session.sparkContext.addPyFile(str(archive_package(folder)))

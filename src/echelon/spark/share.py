@@ -23,7 +23,6 @@ class Share:
         begin: Callable[["Share"], None],
         interrupt: Callable[["Share"], None],
         look: Callable[["Share"], None],
-        failure: Callable[[], Exception | None],
     ) -> None:
         self.run = run
         self.name = partition.name
@@ -38,12 +37,6 @@ class Share:
         self._begin = begin
         self._interrupt = interrupt
         self._look = look
-        self._failure = failure
-
-    @property
-    def failure(self) -> Exception | None:
-        """Why the partition cannot go on: the query failed for good."""
-        return self._failure()
 
     def start(self, *, idle: bool) -> None:
         """Take part in the batches to come. `idle`: not yet, only find out where it stands."""

@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Literal, Self
 
 import msgspec
@@ -30,7 +31,7 @@ from echelon.spark.run import Watcher, run_pipeline
 from echelon.spark.sinks.base import BatchSink, Part
 from tests.members.process import Line, Told
 
-Moment = Literal["planned", "reading", "before_write", "after_write", "committed", ""]
+Moment = Literal["planned", "reading", "before_write", "after_write", "committed"]
 
 
 class Cast(msgspec.Struct, frozen=True):
@@ -43,14 +44,15 @@ class Cast(msgspec.Struct, frozen=True):
     output: str
     folder: str
     member: str | None = None
+    priority: int = 0
     delivery: Delivery = "at_least_once"
     sink: Literal["lines", "delta", "postgres"] = "lines"
     address: str = ""
     """Of the sink, if it is a server."""
-    dies: Moment = ""
-    """Kill this process at that moment of a batch."""
-    at_batch: int = 1
-    """Of the batch of that number, counted from 0 by this process."""
+    dies: Moment | None = None
+    """Kill this process at that moment of its second batch."""
+    fails: tuple[Moment, ...] = ()
+    """Fail once at each of these moments, one batch after the other."""
     slow: float = 0.0
     """Seconds that a batch takes longer."""
     stateful: bool = False
@@ -65,14 +67,20 @@ class Play:
 
     def __init__(self, cast: Cast) -> None:
         self.cast = cast
-        self._planned = self._written = self._ended = 0
+        self._batches = 0
+        self._fails = [moment for moment in cast.fails if moment != "reading"]
         self._lines = os.open(cast.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._told = os.open(f"{cast.output}.told", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-    def die_at(self, moment: Moment, batch: int) -> None:
-        """Die, if it was told to do so now."""
-        if (moment, batch) == (self.cast.dies, self.cast.at_batch):
+    def reach(self, moment: Moment) -> None:
+        """Die or fail, if that was told for this moment."""
+        if moment == "planned":
+            self._batches += 1
+        if moment == self.cast.dies and self._batches > 1:
             os.kill(os.getpid(), signal.SIGKILL)
+        if self._fails and self._fails[0] == moment and self._batches > 1:
+            del self._fails[0]
+            raise EchelonError(f"told to fail: {moment}")
 
     def pipeline(self) -> Pipeline:
         cast = self.cast
@@ -92,6 +100,7 @@ class Play:
 
     def function(self) -> Callable[[DataFrame], DataFrame]:
         slow, driver = self.cast.slow, os.getpid() if self.cast.dies == "reading" else 0
+        failed = Path(self.cast.folder, "failed") if "reading" in self.cast.fails else None
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
@@ -99,6 +108,9 @@ class Play:
                 if driver:
                     os.kill(driver, signal.SIGKILL)
                 yield batch
+                if failed is not None and not failed.exists():
+                    failed.touch()
+                    raise ValueError("told to fail: reading")
 
         def numbered(frame: DataFrame) -> DataFrame:
             counted = frame.groupBy("partition", "key").count()
@@ -106,7 +118,7 @@ class Play:
 
         def plain(frame: DataFrame) -> DataFrame:
             some = frame.select("partition", "sequence", "key", "data")
-            return some.mapInArrow(work, some.schema) if slow or driver else some
+            return some.mapInArrow(work, some.schema) if slow or driver or failed else some
 
         return numbered if self.cast.stateful else plain
 
@@ -132,18 +144,6 @@ class Play:
         told = Told(time.monotonic(), self.cast.name, type(event).__name__, msgspec.structs.asdict(event))
         os.write(self._told, msgspec.json.encode(told) + b"\n")
 
-    def note_planned(self) -> None:
-        self.die_at("planned", self._planned)
-        self._planned += 1
-
-    def note_ended(self) -> None:
-        self.die_at("committed", self._ended)
-        self._ended += 1
-
-    def written(self, moment: Literal["before_write", "after_write"]) -> None:
-        self.die_at(moment, self._written)
-        self._written += moment == "after_write"
-
 
 class Watched:
     """A sink at whose sides the process may die."""
@@ -161,9 +161,9 @@ class Watched:
         await self._sink.__aexit__(*exception)
 
     def write(self, frame: DataFrame, parts: Sequence[Part]) -> bool:
-        self._play.written("before_write")
+        self._play.reach("before_write")
         done = self._sink.write(frame, parts)
-        self._play.written("after_write")
+        self._play.reach("after_write")
         return done
 
 
@@ -172,12 +172,12 @@ def watch_batches(play: Play) -> None:
     plan, next_batch = Batching.plan, Batching.next_batch
 
     async def watched_plan(self: Batching, end: Offset) -> Answer:
-        play.note_planned()
+        play.reach("planned")
         return await plan(self, end)
 
     async def watched_next(self: Batching, start: Offset) -> Answer:
         if self.ledger.parts:
-            play.note_ended()
+            play.reach("committed")
         return await next_batch(self, start)
 
     Batching.plan = watched_plan  # type: ignore[method-assign]  # nothing else tells these moments
@@ -190,7 +190,7 @@ def main() -> None:
     logging.getLogger("py4j").setLevel(logging.WARNING)
     play = Play(cast)
     watch_batches(play)
-    profile = Profile(name=cast.name, member=cast.member)
+    profile = Profile(name=cast.name, member=cast.member, priority=cast.priority)
     try:
         watcher = Watcher(on_event=play.tell)
         asyncio.run(run_pipeline(play.pipeline(), profile, master=cast.master, watcher=watcher))
