@@ -2,25 +2,18 @@
 
 import sys
 
-from echelon.errors import EchelonError, MissingComponent
+from echelon.cli.exits import exit_code, message
+from echelon.errors import MissingComponent
 
 
 def main() -> None:
     """Run the command line. What the user can mend is told in a few lines; only a defect shows a traceback."""
     try:
-        _run()
-    except EchelonError as error:
-        print(f"error: {error.what}", file=sys.stderr)
-        if error.remedy:
-            print(error.remedy, file=sys.stderr)
-        sys.exit(1)
-
-
-def _run() -> None:
-    try:
         from echelon.cli.app import app
     except ModuleNotFoundError as error:
         if error.name != "typer":
             raise
-        raise MissingComponent("the command line needs typer", remedy="pip install 'echelon[cli]'") from error
+        missing = MissingComponent("the command line needs typer", remedy="pip install 'echelon[cli]'")
+        print(message(missing), file=sys.stderr)
+        sys.exit(exit_code(missing))
     app()

@@ -1,9 +1,9 @@
-"""How commands show what they found: as a table for people, or as JSON for programs."""
+"""How commands show what they found: as a table for people, as JSON or CSV for programs."""
 
 import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -13,20 +13,120 @@ class Format(StrEnum):
 
     table = "table"
     json = "json"
+    csv = "csv"
 
 
 FormatOption = Annotated[Format, typer.Option("-o", "--output", help="How to show it.")]
 
+_LOUD: Final = {"idle", "silent", "stale", "broken", "deleted", "vacant"}
+_WARY: Final = {"paused", "unknown", "moving", "waiting", "held", "cutting", "empty"}
 
-def show(rows: Sequence[Mapping[str, object]], form: Format) -> None:
-    """Print rows of the same columns. What is None is `-` in a table."""
+
+def show(rows: Sequence[object], form: Format, *, empty: str = "") -> None:
+    """Print rows of the same columns: mappings, or structs whose fields are the columns.
+
+    What is None is `-` in a table. Where a table would have no rows, `empty` is told on stderr instead.
+    """
+    found = [as_mapping(row) for row in rows]
+    match form:
+        case Format.json:
+            typer.echo(json.dumps([_plain(row) for row in found], indent=2))
+        case Format.csv:
+            _show_csv(found)
+        case Format.table if found:
+            typer.echo("\n".join(table(found)))
+        case Format.table if empty:
+            typer.echo(empty, err=True)
+
+
+def show_one(row: object, form: Format) -> None:
+    """Print one thing: a line for each field of it, a JSON object, or a CSV of one row."""
+    found = as_mapping(row)
     if form is Format.json:
-        typer.echo(json.dumps(list(rows), indent=2))
-        return
-    if not rows:
-        return
-    lines = [[name.upper() for name in rows[0]]]
-    lines += [["-" if value is None else str(value) for value in row.values()] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        typer.echo(json.dumps(_plain(found), indent=2))
+    elif form is Format.csv:
+        _show_csv([found])
+    else:
+        width = max(map(len, found), default=0)
+        for name, value in found.items():
+            typer.echo(f"{name.replace('_', ' ').ljust(width)}  {_styled(value, _cell(value))}")
+
+
+def show_line(row: object) -> None:
+    """Print one row as a line of JSON, for what goes on and on."""
+    typer.echo(json.dumps(_plain(as_mapping(row))))
+
+
+def table(rows: Sequence[Mapping[str, object]]) -> list[str]:
+    """The lines of a table; numbers stand to the right, and what needs attention stands out."""
+    columns = list(rows[0])
+    heads = [name.upper().replace("_", "-") for name in columns]
+    cells = [[_cell(row[name]) for name in columns] for row in rows]
+    widths = [max(len(head), *(len(line[place]) for line in cells)) for place, head in enumerate(heads)]
+    right = [all(isinstance(row[name], int | float | None) for row in rows) for name in columns]
+
+    def line(words: Sequence[str]) -> list[str]:
+        return [w.rjust(width) if r else w.ljust(width) for w, width, r in zip(words, widths, right, strict=True)]
+
+    lines = ["  ".join(line(heads)).rstrip()]
+    for row, words in zip(rows, cells, strict=True):
+        styled = [_styled(row[name], word) for name, word in zip(columns, line(words), strict=True)]
+        lines.append("  ".join(styled).rstrip())
+    return lines
+
+
+def as_mapping(row: object) -> Mapping[str, object]:
+    """The row by its columns."""
+    if isinstance(row, Mapping):
+        return row
+    fields: Sequence[str] = getattr(row, "__struct_fields__", ())
+    return {name: getattr(row, name) for name in fields}
+
+
+def _show_csv(rows: Sequence[Mapping[str, object]]) -> None:
+    import csv
+    import io
+
+    text = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({name: _plain(value) for name, value in row.items()})
+    typer.echo(text.getvalue(), nl=False)
+
+
+def _plain(value: object) -> object:
+    """A value as JSON has it: times as ISO 8601 in UTC, structs as objects."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if hasattr(value, "__struct_fields__"):
+        return _plain(as_mapping(value))
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat(timespec="milliseconds")).replace("+00:00", "Z")
+    return value if isinstance(value, int | float | str | None) else str(value)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value.upper() if value in _LOUD else value
+    if isinstance(value, list | tuple):
+        return ", ".join(_cell(each) for each in value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={_cell(each)}" for name, each in value.items())
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat(sep=" ", timespec="milliseconds")).replace("+00:00", "")
+    return str(value)
+
+
+def _styled(value: object, text: str) -> str:
+    """The text in a colour if the value needs attention; `typer.echo` takes colours out where there is no terminal."""
+    if not isinstance(value, str) or value not in _LOUD | _WARY:
+        return text
+    return typer.style(text, fg="red", bold=True) if value in _LOUD else typer.style(text, fg="yellow")

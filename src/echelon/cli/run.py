@@ -4,8 +4,11 @@ from typing import Annotated
 
 import typer
 
+from echelon.cli.connection import Connection
+
 
 def run(
+    ctx: typer.Context,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The pipeline's file, or FILE:NAME.", show_default=False)],
     member: Annotated[
         str | None, typer.Option("--member", "-m", help="The seat to take.", show_default="any that is vacant")
@@ -14,12 +17,12 @@ def run(
         str | None, typer.Option("--name", help="What to call this instance.", show_default="member and host")
     ] = None,
     master: Annotated[str, typer.Option("--master", help="Where Spark runs.")] = "local[*]",
-    broker: Annotated[str | None, typer.Option("--broker", help="Instead of the broker that the file names.")] = None,
     priority: Annotated[int, typer.Option("--priority", min=0, max=9, help="Lower sits first.")] = 0,
 ) -> None:
     """Run a pipeline: take a seat in its group, or stand by for it; Ctrl-C and SIGTERM drain.
 
-    The group is made if it is not there. Progress goes to standard error.
+    The group is made if it is not there. The broker is the one that the file names, unless --broker or --context says
+    another. Progress goes to standard error.
     """
     import asyncio
     import os
@@ -32,8 +35,12 @@ def run(
     from echelon.spark.run import Watcher, run_pipeline
 
     pipeline = load_pipeline(file)
-    if broker is not None:
-        pipeline = structs.replace(pipeline, broker=broker)
+    connection: Connection = ctx.obj
+    if connection.broker or connection.context or not pipeline.broker:
+        url, options = connection.find()
+        pipeline = structs.replace(
+            pipeline, broker=url, broker_options={key: str(value) for key, value in options.items()}
+        )
     profile = Profile(
         name=name or f"{member or pipeline.group}@{os.uname().nodename}", member=member, priority=priority
     )

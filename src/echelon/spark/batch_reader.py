@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from echelon.errors import InvalidConfig
 from echelon.spark import process
@@ -13,7 +13,10 @@ from echelon.spark.streams import open_streams
 
 
 class BatchReader(DataSourceReader):
-    """Reads from the starting positions, else from a group's first ones or the earliest, to the ending ones."""
+    """Reads from the starting positions, else from a group's first ones or the earliest, to the ending ones or the end.
+
+    Spark plans a frame once: whatever comes after its first use is not in it, however often it is used.
+    """
 
     def __init__(self, options: Options) -> None:
         if options.most_messages is not None or options.most_bytes is not None:
@@ -24,9 +27,10 @@ class BatchReader(DataSourceReader):
         """What the tasks read. Raises InvalidConfig, and the broker's errors."""
         return process.run(self._plan())
 
-    def read(self, partition: Slice) -> Iterator[pa.RecordBatch]:  # type: ignore[override]  # it is always a slice
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one slice, in a task. Raises OutOfRange if the stream does not hold them any more."""
-        return read_slice(partition)
+        # Where there are no slices, Spark has one task with something else.
+        return read_slice(partition) if isinstance(partition, Slice) else iter(())
 
     async def _plan(self) -> list[Slice]:
         options = self._options

@@ -167,6 +167,8 @@ class Batching:
             for name, stretch in stretches.items()
             if (share := self._shares.get(name)) is not None and share.run.position == stretch.begin
         ]
+        if parts and len(parts) < len(stretches):
+            raise Interrupted("the sink stands elsewhere in some of the batch's partitions")
         if not parts:
             frame.write.format("noop").mode("overwrite").save()  # A state that the query keeps must still be made.
             return

@@ -29,6 +29,17 @@ done
 exec {java} "$@"
 """
 
+# Spark warns of a lot that is in order: that there is no Hadoop, that streams are not planned adaptively.
+_LOGGING: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex{2}%n
+"""
+
 
 def java_home() -> Path | None:
     """What JAVA_HOME has to be for Spark; None if it is right as it is. Raises MissingComponent."""
@@ -54,7 +65,7 @@ def quick_home() -> Path:
     import pyspark
 
     package = Path(pyspark.__file__).parent
-    return _kept(f"spark-{pyspark.__version__}", package, lambda folder: _link_parts(folder, package))
+    return _kept(f"quiet-spark-{pyspark.__version__}", package, lambda folder: _link_parts(folder, package))
 
 
 def _version(java: str) -> int:
@@ -87,3 +98,5 @@ def _make_shim(folder: Path, java: Path) -> None:
 def _link_parts(folder: Path, package: Path) -> None:
     for part in ("bin", "jars", "sbin"):
         (folder / part).symlink_to(package / part)
+    (folder / "conf").mkdir()
+    (folder / "conf" / "log4j2.properties").write_text(_LOGGING)

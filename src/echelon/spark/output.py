@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 
 
 class SparkOutput(Struct, frozen=True):
-    """A sink that Spark has: `df.writeStream.format(...).options(...).outputMode(...)`.
+    """A sink that Spark has: `df.writeStream.format(...).options(...)`.
 
     Its guarantee is its own, by the seat's checkpoint: a batch that was under way when the seat changed hands is
     written again under the same batch id, and no epoch fences what the former holder still writes.
@@ -15,7 +15,6 @@ class SparkOutput(Struct, frozen=True):
 
     format: str
     options: Mapping[str, str] = {}
-    mode: str = "append"
 
 
 class EachBatch(Struct, frozen=True):

@@ -26,23 +26,25 @@ Sink = BatchSink | SparkOutput | EachBatch
 class Pipeline(Struct, frozen=True, kw_only=True):
     """What `pipeline` declares. `stream` may name several, with commas between.
 
-    `partitions` and `key` say how a NATS stream falls into partitions (`subject`, `header:NAME`,
-    `tokens:FILTER:1,2`); a Kafka topic has its own. `trigger` is the least number of seconds from the beginning of a
-    batch to that of the next, `max_messages` the most that a batch holds. `checkpoint` is where the checkpoints of the
-    group's seats are. `options` are further settings of the group, `spark` those of the session.
+    Without a `broker`, `echelon run` takes the one that its other commands talk to. `partitions` and `key` say how a
+    NATS stream falls into partitions (`subject`, `header:NAME`, `tokens:FILTER:1,2`); a Kafka topic has its own.
+    `mode` is Spark's output mode, which aggregations need to be `update`. `trigger` is the least number of seconds from the beginning of a batch to that of the next, `max_messages` the most
+    that a batch holds. `checkpoint` is where the checkpoints of the group's seats are. `options` are further settings
+    of the group, `spark` those of the session.
     """
 
     function: Callable[[DataFrame], DataFrame]
     group: str
     stream: str
     sink: Sink
-    broker: str = "nats://127.0.0.1:4222"
+    broker: str = ""
     broker_options: Mapping[str, str] = {}
     partitions: int = 12
     key: str = "subject"
     partitioning: Partitioning = "derived"
     delivery: Delivery = "exactly_once"
     start: Start = "earliest"
+    mode: Literal["append", "update", "complete"] = "append"
     trigger: float = 0.0
     max_messages: int | None = 100_000
     checkpoint: str = "checkpoints"

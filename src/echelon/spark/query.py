@@ -51,6 +51,8 @@ class Query:
         build: Callable[[DataFrame], DataFrame],
         output: SparkOutput | EachBatch,
         checkpoint: str,
+        *,
+        mode: str,
         name: str,
     ) -> None:
         self._spark = spark
@@ -58,6 +60,7 @@ class Query:
         self._build = build
         self._output = output
         self._checkpoint = checkpoint
+        self._mode = mode
         self._name = name
         self._query: StreamingQuery | None = None
         self._lock = threading.Lock()
@@ -77,12 +80,16 @@ class Query:
 
     def _start(self) -> StreamingQuery:
         frame = self._build(self._spark.readStream.format("echelon").options(**self._source).load())
-        writer = frame.writeStream.option("checkpointLocation", self._checkpoint).queryName(self._name)
+        writer = (
+            frame.writeStream.option("checkpointLocation", self._checkpoint)
+            .queryName(self._name)
+            .outputMode(self._mode)
+        )
         match self._output:
             case EachBatch(function=function):
                 return writer.foreachBatch(function).start()
-            case SparkOutput(format=form, options=options, mode=mode):
-                return writer.format(form).options(**options).outputMode(mode).start()
+            case SparkOutput(format=form, options=options):
+                return writer.format(form).options(**options).start()
 
     def stop(self) -> None:
         """Stop it, with what it has under way. Returns when nothing of it runs any more."""

@@ -24,6 +24,7 @@ from echelon.spark.output import EachBatch
 from echelon.spark.pipeline import Pipeline, check_pipeline
 from echelon.spark.query import Batch, JvmGone, Query
 from echelon.spark.share import Share, open_sink
+from echelon.spark.sinks.base import BatchSink
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ class QueryBench:
         self._attempts = 0
         self._query: Query | None = None
         self._driving: asyncio.Task[None] | None = None
+        self._opening: set[asyncio.Task[None]] = set()
         self._stopping: asyncio.Task[None] | None = None
 
     @asynccontextmanager
@@ -84,11 +86,14 @@ class QueryBench:
                 watching.cancel()
                 self.workers.clear()
                 self._stop_query()
-                if self._driving is not None:
-                    self._driving.cancel()
-                    await asyncio.gather(self._driving, return_exceptions=True)
-                if self._stopping is not None:
-                    await asyncio.gather(self._stopping, return_exceptions=True)
+                await self._end()
+
+    async def _end(self) -> None:
+        """Wait until nothing runs any more."""
+        tasks = {*self._opening, *([self._driving] if self._driving is not None else [])}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, *([self._stopping] if self._stopping is not None else []), return_exceptions=True)
 
     async def _watch_jvm(self) -> None:
         """Who stands by without a JVM must not wait for the seat."""
@@ -143,7 +148,7 @@ class QueryBench:
 
     def _begin(self, share: Share) -> None:
         share.resolved = share.passed_over = False
-        share.opening = self._pipeline.exact
+        self._open(share)
         self._drive_on()
         self._look(share)
 
@@ -166,7 +171,7 @@ class QueryBench:
 
     @property
     def _is_needed(self) -> bool:
-        return self._is_running or any(share.opening for share in self.workers.values())
+        return self._is_running or bool(self._opening)
 
     @property
     def _is_running(self) -> bool:
@@ -189,8 +194,9 @@ class QueryBench:
     async def _drive(self) -> None:
         """Open the sink for whoever came, and run the query while there is somebody to run it for."""
         while self._is_needed:
-            await self._open_shares()
-            if self._is_running:
+            if self._opening:
+                await asyncio.wait(self._opening)
+            elif self._is_running:
                 await self._run_query()
             self._wake()
         cut = self._world.cut
@@ -198,22 +204,32 @@ class QueryBench:
             await asyncio.to_thread(self._checkpoint.keep, cut.sequence)
             self._wake()
 
-    async def _open_shares(self) -> None:
-        while shares := [share for share in self.workers.values() if share.opening]:
-            for share in shares:
-                await self._open(share)
-                self._wake()
-
-    async def _open(self, share: Share) -> None:
+    def _open(self, share: Share) -> None:
+        """Have the sink told of the share's epoch, whether or not the query runs meanwhile."""
         sink = self._pipeline.batch_sink
-        assert sink is not None
-        try:
-            await open_sink(sink, self._pipeline.group, self._world, share)
-        except Unreachable as error:
-            logger.warning("%s; trying again", error)
-            await asyncio.sleep(_AGAIN)
-        else:
-            share.opening = False
+        if sink is not None and not share.opening:
+            share.opening = True
+            task = asyncio.ensure_future(self._opened(sink, share))
+            self._opening.add(task)
+            task.add_done_callback(self._note_opened)
+
+    async def _opened(self, sink: BatchSink, share: Share) -> None:
+        while True:
+            try:
+                await open_sink(sink, self._pipeline.group, self._world, share)
+            except Unreachable as error:
+                logger.warning("%s; trying again", error)
+                await asyncio.sleep(_AGAIN)
+            else:
+                share.opening = False
+                return
+
+    def _note_opened(self, task: asyncio.Task[None]) -> None:
+        self._opening.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self.failure = error
+        self._wake()
 
     async def _run_query(self) -> None:
         """Run the query until it ends, for whatever reason."""
@@ -226,7 +242,8 @@ class QueryBench:
                 self._pipeline.build,
                 output,
                 where,
-                f"{self._pipeline.group}",
+                mode=self._pipeline.mode,
+                name=self._pipeline.group,
             )
             if not self._is_running:
                 self._query.stop()
@@ -236,7 +253,8 @@ class QueryBench:
         refusal, self._batching.refusal = self._batching.refusal, None
         for share in self.workers.values():
             share.resolved = False
-            share.opening = self._pipeline.exact and share.run.state == "running"
+            if share.run.state == "running":
+                self._open(share)
             self._look(share)
         self._wake()
         if error is not None:

@@ -18,9 +18,7 @@ from pyspark.sql.datasource import InputPartition
 from echelon.brokers.arrow import SCHEMA
 from echelon.keys import nats_partition
 from echelon.spark import process
-from echelon.spark.process import Access, Where
-
-__all__ = ["SPARK_SCHEMA", "Access", "Range", "Slice", "Where", "average_size", "read_range", "read_slice", "slices"]
+from echelon.spark.process import Where
 
 # The columns as Spark users know them.
 SPARK_SCHEMA: Final = pa.schema([field.with_name("timestamp") if field.name == "time" else field for field in SCHEMA])
@@ -62,17 +60,12 @@ def slices(where: Where, ranges: Sequence[Range], tasks: int) -> list[Slice]:
 
 
 def read_slice(part: Slice) -> Iterator[pa.RecordBatch]:
-    """The rows of a slice, in order, as record batches of `SPARK_SCHEMA`. Blocks. Raises as `read_range` does."""
-    for batch in process.iterate(_batches(part)):
-        yield pa.RecordBatch.from_arrays(batch.columns, schema=SPARK_SCHEMA)
-
-
-def read_range(where: Where, range: Range) -> Iterator[pa.RecordBatch]:
-    """The messages of a range, in order, as record batches of `echelon.brokers.arrow.SCHEMA`. Blocks.
+    """The rows of a slice, in order, as record batches of `SPARK_SCHEMA`. Blocks.
 
     Raises OutOfRange if messages of it have been deleted, and StreamNotFound, Unreachable, Denied.
     """
-    return process.iterate(_read(where, range))
+    for batch in process.iterate(_batches(part)):
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=SPARK_SCHEMA)
 
 
 async def average_size(part: Slice) -> float:

@@ -41,7 +41,9 @@ async def rehearse(spark: SparkSession, pipeline: Pipeline, config: Config) -> N
     folder = tempfile.mkdtemp(prefix="echelon-rehearsal-")
     where = folder if (spark.sparkContext.master or "").startswith("local") else _beside(pipeline)
     async with Control(next_batch, plan) as control:
-        query = Query(spark, {"seat": control.path}, pipeline.build, EachBatch(write), where, "rehearsal")
+        query = Query(
+            spark, {"seat": control.path}, pipeline.build, EachBatch(write), where, mode=pipeline.mode, name="rehearsal"
+        )
         running = asyncio.ensure_future(asyncio.to_thread(query.run))
         running.add_done_callback(lambda _: loop.call_soon_threadsafe(done.set))
         await done.wait()

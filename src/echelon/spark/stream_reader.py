@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from echelon.errors import InvalidConfig, OutOfRange
+from echelon.errors import InvalidConfig, OutOfRange, Unreachable
 from echelon.spark import process
 from echelon.spark.limits import choose_ends
 from echelon.spark.offsets import Offset, from_offset, identity_of, to_offset
@@ -64,7 +64,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
         """Where the next batch ends. Waits for messages, but not for long; returns `start` if none came.
 
-        Raises OutOfRange if the stream does not hold `start` any more, and the broker's errors.
+        So it does while the broker cannot be reached. Raises OutOfRange if the stream does not hold `start` any more.
         """
         return process.run(self._next(start, is_limited=not isinstance(limit, ReadAllAvailable)))
 
@@ -112,7 +112,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     async def _next(self, start: Offset, *, is_limited: bool) -> Offset:
         until = time.monotonic() + _POLL_SECONDS
         while True:
-            streams, held = await self._look()
+            try:
+                streams, held = await self._look()
+            except Unreachable as error:
+                # A broker that was there may come back. But what is available now is not known without it.
+                if self._held is None or self._last is not None:
+                    raise
+                logger.warning("the query waits for its broker: %s", error)
+                await asyncio.sleep(_POLL_SECONDS)
+                return start
             begins = self._begins(start, streams, held)
             ends = self._last if self._last is not None else held.ends
             limit = await self._limit(streams, begins, ends) if is_limited else None
@@ -128,8 +136,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         begins, ends = self._begins(start, streams, held), from_offset(end)
         if not self._options.fails_on_loss:
-            begins = {name: max(begin, held.bounds[name].first) for name, begin in begins.items()}
             ends = {name: min(each, held.bounds[name].end) for name, each in ends.items()}
+            begins = {
+                name: held.bounds[name].first if begins[name] > each else begins[name] for name, each in ends.items()
+            }
         return streams.slices(begins, ends, self._options.tasks)
 
     def _begins(self, start: Offset, streams: Streams, held: Held) -> dict[str, int]:
@@ -146,8 +156,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lose(made_anew(streams.wheres[0], held.bounds, positions))
             return held.firsts
         for name, position in positions.items():
-            if position > held.bounds[name].end:
-                first, end = held.bounds[name].first, held.bounds[name].end
+            first, end = held.bounds[name].first, held.bounds[name].end
+            # Of positions before the first message, only who reads there can tell whether anything is missing.
+            if position > end or (position < first and not self._options.fails_on_loss):
                 what = f"partition {name} of {streams.find(name)[0].stream.name} holds {first} to {end}, not {position}"
                 remedy = "Start a query with a new checkpoint"
                 self._lose(OutOfRange(what, partition=name, position=position, first=first, end=end, remedy=remedy))
@@ -158,7 +169,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Fail because messages are lost, or go on without them."""
         if self._options.fails_on_loss:
             raise error
-        logger.warning("messages are lost, and the query goes on from the earliest that is there: %s", error.what)
+        logger.warning("messages may be lost; the query goes on from the earliest that is there: %s", error.what)
 
     async def _limit(self, streams: Streams, begins: Mapping[str, int], ends: Mapping[str, int]) -> int | None:
         """How many messages a batch may have."""

@@ -17,6 +17,7 @@ from typing import Literal, Self
 import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's users know it
 
 from echelon.errors import EchelonError
 from echelon.group.config import Delivery, Stream
@@ -93,6 +94,7 @@ class Play:
             partitions=cast.stream.partitions,
             partitioning=cast.stream.partitioning,
             delivery=cast.delivery,
+            mode="update" if cast.stateful else "append",
             max_messages=cast.max_messages,
             checkpoint=f"{cast.folder}/checkpoints",
             options=cast.options,
@@ -113,8 +115,9 @@ class Play:
                     raise ValueError("told to fail: reading")
 
         def numbered(frame: DataFrame) -> DataFrame:
-            counted = frame.groupBy("partition", "key").count()
-            return counted.withColumnRenamed("count", "number")
+            return frame.groupBy("partition", "key").agg(
+                F.max("sequence").alias("sequence"), F.count("*").alias("number")
+            )
 
         def plain(frame: DataFrame) -> DataFrame:
             some = frame.select("partition", "sequence", "key", "data")

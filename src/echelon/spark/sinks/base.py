@@ -35,7 +35,8 @@ class BatchSink(Protocol):
     def write(self, frame: DataFrame, parts: Sequence[Part]) -> bool:
         """Make the batch's results, and the end of each part as its position, visible together.
 
-        Blocks, and is called in a thread that is not the event loop's. A sink that cannot do all parts in one
+        Blocks, and is called in a thread that is not the event loop's; only in this thread may Spark be called, so that
+        its jobs are cancelled with the query. A sink that cannot do all parts in one
         transaction does one after the other; each part's results are then told by the column `partition`.
         False: refused, for at least one part another owner has opened a later epoch or the sink does not stand where
         the part begins; parts that were committed stay so. Raises Unreachable if there is no answer, and what else

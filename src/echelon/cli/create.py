@@ -1,0 +1,182 @@
+"""`create`: make a group."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from echelon.cli.connection import run
+from echelon.cli.output import Format, FormatOption, show
+from echelon.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from echelon.brokers.base import Broker
+    from echelon.group.config import Stream
+    from echelon.keys import Key
+    from echelon.members.admin import Start
+    from echelon.ops.status import GroupRow
+
+
+Partitioning = Literal["token", "derived", "computed", "native"]
+
+
+def create(  # noqa: PLR0913 - a group has that many choices
+    ctx: typer.Context,
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Its name.", show_default=False)],
+    streams: Annotated[
+        list[str],
+        typer.Argument(metavar="STREAM...", help="The streams or topics that it is over.", show_default=False),
+    ],
+    members: Annotated[
+        str | None,
+        typer.Option("--members", metavar="M1,M2", help="Its seats.", show_default="every instance has its own"),
+    ] = None,
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="M=P,P", help="A seat with its partitions, as m1=0,1; for each seat."),
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", min=1, help="How many; a topic's own on Kafka.")
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key",
+            metavar="KEY",
+            help="What order is kept by: subject, subject:FILTER, tokens:FILTER:1,2, header:NAME, record.",
+            show_default="subject on NATS, record on Kafka",
+        ),
+    ] = None,
+    partitioning: Annotated[
+        Partitioning | None, typer.Option(help="How.", show_default="computed on NATS, native on Kafka")
+    ] = None,
+    start: Annotated[
+        str, typer.Option("--start", metavar="WHERE", help="earliest, latest, committed:NAME, or a time.")
+    ] = "latest",
+    delivery: Annotated[
+        Literal["at_most_once", "at_least_once", "exactly_once"], typer.Option(help="What is guaranteed.")
+    ] = "at_least_once",
+    on_failure: Annotated[
+        Literal["stop", "dead_letter", "park"], typer.Option(help="What happens after the last retry.")
+    ] = "stop",
+    interval: Annotated[
+        str, typer.Option(metavar="TIME", help="Two of these without a sign, and a seat is free.")
+    ] = "3s",
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, as cut_every=600 or assignment=blocks."),
+    ] = None,
+    output: FormatOption = Format.table,
+) -> None:
+    """Make a group over streams or topics. Making one that exists and is equal does nothing."""
+    from echelon.cli.times import duration
+
+    options: dict[str, object] = {
+        "delivery": delivery,
+        "on_failure": on_failure,
+        "interval": duration(interval),
+        **settings(setting or []),
+    }
+    if members is not None:
+        options["members"] = tuple(split(members))
+    if mapping:
+        options |= {"assignment": "mapped", "mapping": pairs(mapping)}
+
+    async def work(broker: "Broker") -> "GroupRow":
+        from echelon.cli.connection import now
+        from echelon.members.admin import create_group
+        from echelon.ops.status import group_row
+
+        wanted = [stream(name, ctx, partitions, key, partitioning) for name in streams]
+        world = await create_group(broker, group, wanted, start=_start(start), **options)
+        return group_row(group, world, now())
+
+    show([run(ctx, work)], output)
+
+
+def stream(
+    name: str, ctx: typer.Context, partitions: int | None, key: str | None, partitioning: Partitioning | None
+) -> "Stream":
+    """A stream as it was asked for; what was not said depends on the broker."""
+    from echelon.group.config import Stream
+    from echelon.keys import RecordKey, SubjectKey
+
+    if ctx.obj.find()[0].startswith("kafka://"):
+        return Stream(name, partitions or 1, parse_key(key) if key else RecordKey(), (partitioning or "native"))
+    if partitions is None:
+        raise InvalidConfig(
+            "a stream of JetStream has no partitions of its own",
+            remedy="Say how many the group is to have: --partitions 12",
+        )
+    return Stream(name, partitions, parse_key(key) if key else SubjectKey(), (partitioning or "computed"))
+
+
+def parse_key(text: str) -> "Key":
+    """What order is kept by. Raises InvalidConfig."""
+    from echelon.keys import HeaderKey, RecordKey, SubjectKey, TokensKey
+
+    match text.split(":"):
+        case ["record"]:
+            return RecordKey()
+        case ["subject"]:
+            return SubjectKey()
+        case ["subject", filter]:
+            return SubjectKey(filter)
+        case ["header", name]:
+            return HeaderKey(name)
+        case ["tokens", filter, numbers] if all(number.isdecimal() for number in numbers.split(",")):
+            return TokensKey(filter, tuple(int(number) for number in numbers.split(",")))
+    raise InvalidConfig(
+        f"'{text}' is no key", remedy="Write subject, subject:FILTER, tokens:FILTER:1,2, header:NAME or record"
+    )
+
+
+def _start(text: str) -> "Start":
+    from echelon.cli.connection import now
+    from echelon.cli.times import moment
+    from echelon.members.admin import Committed
+
+    match text.split(":", 1):
+        case ["earliest"]:
+            return "earliest"
+        case ["latest"]:
+            return "latest"
+        case ["committed", name]:
+            return Committed(name)
+    return moment(text, now())
+
+
+def settings(words: list[str]) -> dict[str, object]:
+    """Settings of a group from `name=value`; a value is JSON if it can be, else a word. Raises InvalidConfig."""
+    import json
+
+    from echelon.group.config import Config
+
+    own = ("streams", "positions", "ends", "members", "mapping", "delivery", "interval", "on_failure")
+    known = [name for name in Config.__struct_fields__ if name not in own]
+    found: dict[str, object] = {}
+    for word in words:
+        name, is_pair, text = word.partition("=")
+        if not is_pair or name not in known:
+            raise InvalidConfig(f"'{word}' is no setting", remedy=f"Write name=value, with one of {', '.join(known)}")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        found[name] = tuple(value) if isinstance(value, list) else value
+    return found
+
+
+def pairs(words: list[str]) -> dict[str, tuple[str, ...]]:
+    """Members with their partitions, from `m1=0,1`. Raises InvalidConfig."""
+    found: dict[str, tuple[str, ...]] = {}
+    for word in words:
+        member, is_pair, names = word.partition("=")
+        if not is_pair or not member or member in found:
+            raise InvalidConfig(f"'{word}' maps no member", remedy="Write each member once, as m1=0,1")
+        found[member] = tuple(split(names))
+    return found
+
+
+def split(text: str) -> list[str]:
+    """The words between commas."""
+    return [word for word in text.split(",") if word]

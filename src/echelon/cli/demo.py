@@ -1,0 +1,29 @@
+"""`echelon demo`: a pipeline on this machine, with a crash in between."""
+
+from typing import Annotated
+
+import typer
+
+
+def demo(
+    json: Annotated[bool, typer.Option("--json", help="Print only a line of JSON at the end.")] = False,
+    messages: Annotated[int, typer.Option("--messages", min=1000, help="How many readings are written.")] = 20_000,
+) -> None:
+    """Show a Spark pipeline survive a crash: a stand-by takes over, and an audit counts what was lost or doubled."""
+    import asyncio
+
+    import msgspec
+
+    from echelon.demo.show import show
+
+    result = asyncio.run(show(lambda words: typer.echo(words, err=json), messages=messages))
+    if json:
+        typer.echo(msgspec.json.encode(result).decode())
+    else:
+        typer.echo(
+            f"\n{result.messages:,} messages, {result.processed:,} processed: {result.lost} lost, "
+            f"{result.duplicated} duplicated, {result.out_of_order} out of order.\n"
+            f"Failover took {result.failover_seconds:.1f} s; the whole demo {result.seconds:.0f} s."
+        )
+    if result.lost or result.duplicated or result.out_of_order:
+        raise typer.Exit(1)

@@ -1,0 +1,76 @@
+"""`ls`, `info`, `rm`: the groups on a broker."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from echelon.cli.connection import ForceOption, GroupArgument, administer, confirm, now, run
+from echelon.cli.output import Format, FormatOption, as_mapping, show, show_one
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from echelon.brokers.base import Broker
+
+
+def ls(
+    ctx: typer.Context,
+    names: Annotated[bool, typer.Option("--names", "-n", help="Only their names, one in a line.")] = False,
+    output: FormatOption = Format.table,
+) -> None:
+    """List the groups of every kind."""
+
+    async def work(broker: "Broker") -> "Sequence[object]":
+        from echelon.ops.listing import group_kinds, list_groups
+
+        if names:
+            return [{"group": name} for name in sorted(await group_kinds(broker))]
+        return await list_groups(broker, now())
+
+    rows = run(ctx, work)
+    if names and output is Format.table:
+        for row in rows:
+            typer.echo(as_mapping(row)["group"])
+    else:
+        show(rows, output, empty="there are no groups; make one with: echelon create")
+
+
+def info(ctx: typer.Context, group: GroupArgument, output: FormatOption = Format.table) -> None:
+    """Show the state and the configuration of a group."""
+
+    async def work(broker: "Broker") -> "dict[str, object]":
+        from echelon.members.follower import read_world
+        from echelon.ops.ends import read_ends
+        from echelon.ops.info import describe
+        from echelon.ops.listing import find_log
+
+        world, _ = await read_world(await find_log(broker, group, "configuration of that form"))
+        assert world.config is not None
+        positions = {name: partition.position for name, partition in world.partitions.items()}
+        return describe(group, world, await read_ends(broker, group, world.config, positions), now())
+
+    show_one(run(ctx, work), output)
+
+
+def rm(ctx: typer.Context, group: GroupArgument, force: ForceOption = False) -> None:
+    """Delete a group. Its members stop, its log and history go; the messages of its streams stay."""
+
+    async def look(broker: "Broker") -> int:
+        async with await administer(broker, group, "log to delete") as admin:
+            return sum(not instance.stale for instance in admin.world.instances.values())
+
+    async def work(broker: "Broker") -> None:
+        import asyncio
+
+        async with await administer(broker, group, "log to delete") as admin:
+            live = any(not instance.stale for instance in admin.world.instances.values())
+            if not admin.world.deleted:
+                await admin.delete()
+            if live:  # Those who are there read why they have to stop before the log is gone.
+                await asyncio.sleep(admin.world.interval / 1000)
+        await broker.delete_log(group)
+
+    there = run(ctx, look)
+    confirm(f"Delete the group {group}, in which {there} instances are, with its history?", force=force)
+    run(ctx, work)
+    typer.echo(f"deleted {group}", err=True)

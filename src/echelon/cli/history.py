@@ -1,0 +1,136 @@
+"""`events`, `history`, `why`: what happened to a group."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from echelon.cli.connection import GroupArgument, now, run
+from echelon.cli.output import Format, FormatOption, show, show_line, show_one
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from echelon.brokers.base import Broker
+    from echelon.ops.events import EventRow
+    from echelon.ops.why import Answer
+
+SinceOption = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help="From a time on, or for so long: 1h.", show_default="all")
+]
+
+
+def events(
+    ctx: typer.Context,
+    group: GroupArgument,
+    follow: Annotated[bool, typer.Option("--follow", help="As they come; with --since, those before too.")] = False,
+    kind: Annotated[
+        list[str] | None, typer.Option("--kind", metavar="KIND", help="Only this kind; several times.")
+    ] = None,
+    since: SinceOption = None,
+    count: Annotated[int | None, typer.Option("--count", min=1, help="End after so many that come.")] = None,
+    output: FormatOption = Format.table,
+) -> None:
+    """Show the advisories of a group. Seats and partitions that change hands, pauses, cuts, resets."""
+    begin = _since(since)
+
+    async def past(broker: "Broker") -> "list[EventRow]":
+        from echelon.ops.events import events
+        from echelon.ops.listing import find_log
+        from echelon.ops.replay import replay
+
+        return list(events(await replay(await find_log(broker, group, "history, nor events"), begin)))
+
+    async def coming(broker: "Broker") -> None:
+        from echelon.ops.events import follow_events
+        from echelon.ops.listing import find_log
+        from echelon.ops.replay import replay
+
+        log = await find_log(broker, group, "history, nor events")
+        first = now() if begin is None else begin
+        left = count
+        async for row in follow_events(log, await replay(log, first), now):
+            if not _is_after(row.time, first) or (kind and row.kind not in kind):
+                continue
+            _show_event(row, output)
+            left = None if left is None else left - 1
+            if left == 0:
+                break
+
+    if follow:
+        run(ctx, coming)
+    else:
+        rows = [row for row in run(ctx, past) if _is_after(row.time, begin) and (not kind or row.kind in kind)]
+        show(rows, output, empty=f"nothing happened to {group}")
+
+
+def _show_event(row: "EventRow", output: Format) -> None:
+    if output is Format.table:
+        typer.echo(f"{row.time:%Y-%m-%d %H:%M:%S}.{row.time.microsecond // 1000:03}  {row.kind:16}  {row.what}")
+    else:
+        show_line(row)
+
+
+def history(
+    ctx: typer.Context,
+    group: GroupArgument,
+    partition: Annotated[
+        str | None, typer.Option("--partition", "-p", metavar="P", help="What befell this partition, and why.")
+    ] = None,
+    routine: Annotated[bool, typer.Option("--all", help="Heartbeats, advances and snapshots too.")] = False,
+    since: SinceOption = None,
+    output: FormatOption = Format.table,
+) -> None:
+    """Replay the log of a group. Its records in words, or the changes of one partition with their causes."""
+    begin = _since(since)
+
+    async def work(broker: "Broker") -> "list[object]":
+        from echelon.ops.changes import changes
+        from echelon.ops.history import history
+        from echelon.ops.listing import find_log
+        from echelon.ops.replay import replay
+        from echelon.ops.resets import check_partition
+
+        found = await replay(await find_log(broker, group, "history"), begin)
+        rows: list[object] = []
+        if partition is None:
+            rows += [r for r in history(found.world, found.entries, routine=routine) if _is_after(r.time, begin)]
+        else:
+            told = changes(found.world, found.entries)
+            check_partition(found.world, partition)
+            rows += [row for row in told if row.partition == partition and _is_after(row.time, begin)]
+        return rows
+
+    show(run(ctx, work), output, empty=f"nothing happened to {partition or group}")
+
+
+def why(
+    ctx: typer.Context,
+    group: GroupArgument,
+    partition: Annotated[str, typer.Argument(metavar="PARTITION", help="As 3, or orders/3.", show_default=False)],
+    at: Annotated[str | None, typer.Option("--at", metavar="TIME", help="At a time, or so long ago.")] = None,
+    output: FormatOption = Format.table,
+) -> None:
+    """Say who owns a partition, since which record, and why."""
+    moment = _since(at)
+
+    async def work(broker: "Broker") -> "Answer":
+        from echelon.ops.listing import find_log
+        from echelon.ops.why import ask
+
+        return await ask(await find_log(broker, group, "history, so nobody knows why"), partition, moment)
+
+    answer = run(ctx, work)
+    if output is Format.table:
+        typer.echo(answer.sentence)
+    else:
+        show_one(answer, output)
+
+
+def _since(text: str | None) -> int | None:
+    from echelon.cli.times import moment
+
+    return None if text is None else moment(text, now())
+
+
+def _is_after(time: "datetime", begin: int | None) -> bool:
+    return begin is None or time.timestamp() * 1000 >= begin

@@ -1,0 +1,93 @@
+"""`join`: sit in a group and print its messages."""
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from echelon.cli.connection import GroupArgument, run, world_of
+from echelon.cli.output import Format, FormatOption, show_line
+from echelon.errors import UnknownName
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from echelon.brokers.base import Broker
+    from echelon.model import Message
+
+
+_SETTLING_SECONDS: Final = 0.2
+
+
+def join(
+    ctx: typer.Context,
+    group: GroupArgument,
+    member: Annotated[
+        str | None, typer.Option("--member", "-m", help="The seat.", show_default="any; in an auto group its own")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="A name for people.", show_default="the host's")] = None,
+    priority: Annotated[int, typer.Option(min=0, max=9, help="Lower sits first.")] = 0,
+    count: Annotated[int | None, typer.Option("--count", min=1, help="Leave after so many messages.")] = None,
+    output: FormatOption = Format.table,
+) -> None:
+    """Take a seat in a group, or stand by, and print each message. What was printed counts as processed."""
+
+    async def work(broker: "Broker") -> None:
+        import os
+
+        from echelon.group.records import Profile
+        from echelon.members.iterate import messages
+
+        await _check(broker, group, member)
+        given = messages(broker, group, Profile(name or os.uname().nodename, member, priority), signals=True)
+        printed = 0
+        async for message in given:
+            _print(message, output)
+            printed += 1
+            if printed == count:
+                await _leave(given)
+                return
+
+    run(ctx, work)
+
+
+async def _leave(given: "AsyncGenerator[Message, None]") -> None:
+    """Leave when the message at hand counts: it does so once the next one is asked for, which may never come."""
+    import asyncio
+
+    following = asyncio.ensure_future(anext(given))
+    await asyncio.wait((following,), timeout=_SETTLING_SECONDS)
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    await given.aclose()
+
+
+async def _check(broker: "Broker", group: str, member: str | None) -> None:
+    """Raise UnknownName, with the names that look alike, unless the group has that seat."""
+    from echelon.ops.listing import suggestion
+
+    world = await world_of(broker, group, "seat of that form")
+    if member is not None and not world.auto and member not in world.seats:
+        remedy = suggestion(member, list(world.seats), f"members {group}")
+        raise UnknownName(f"{group} has no member {member}", remedy=remedy)
+
+
+def _print(message: "Message", output: Format) -> None:
+    from echelon.keys import key_name
+
+    if output is Format.table:
+        data = message.data.decode(errors="backslashreplace")
+        typer.echo(f"{message.partition}  {message.sequence}  {key_name(message.key)}  {data}")
+        return
+    from echelon.ops.status import when
+
+    show_line(
+        {
+            "partition": message.partition,
+            "sequence": message.sequence,
+            "time": when(message.time),
+            "subject": message.subject,
+            "key": None if message.key is None else key_name(message.key),
+            "headers": {name: value.decode(errors="backslashreplace") for name, value in message.headers},
+            "data": message.data.decode(errors="backslashreplace"),
+        }
+    )

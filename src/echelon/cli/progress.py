@@ -1,0 +1,69 @@
+"""`partitions`, `lag`: how far a group is."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from echelon.cli.connection import GroupArgument, now, run, world_of
+from echelon.cli.output import Format, FormatOption, show
+from echelon.cli.watching import CountOption, EveryOption, watch
+
+if TYPE_CHECKING:
+    from echelon.brokers.base import Broker
+    from echelon.group.world import World
+    from echelon.ops.status import Ends, LagRow, PartitionRow
+
+
+def partitions(ctx: typer.Context, group: GroupArgument, output: FormatOption = Format.table) -> None:
+    """Show owner, position and lag of each partition."""
+
+    async def work(broker: "Broker") -> "tuple[World, list[PartitionRow]]":
+        from echelon.members.follower import read_world
+        from echelon.ops import status
+        from echelon.ops.listing import find_log
+
+        world, entries = await read_world(await find_log(broker, group, "partitions of that form"))
+        rows = status.partitions(world, await _ends(broker, group, world), now(), status.last_progress(entries))
+        return world, rows
+
+    world, rows = run(ctx, work)
+    show(rows, output)
+    _tell_silence(group, world)
+
+
+def lag(
+    ctx: typer.Context,
+    group: GroupArgument,
+    is_watched: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again.")] = False,
+    every: EveryOption = 2.0,
+    count: CountOption = None,
+    output: FormatOption = Format.table,
+) -> None:
+    """Show how much waits, in messages and in seconds."""
+
+    async def look(broker: "Broker") -> "list[LagRow]":
+        from echelon.ops import status
+
+        world = await world_of(broker, group, "lag of that form")
+        return status.lag(world, await _ends(broker, group, world), now())
+
+    if is_watched:
+        watch(ctx, look, every=every, count=count, output=output)
+    else:
+        show(run(ctx, look), output)
+
+
+async def _ends(broker: "Broker", group: str, world: "World") -> "dict[str, Ends]":
+    from echelon.ops.ends import read_ends
+
+    assert world.config is not None
+    positions = {name: partition.position for name, partition in world.partitions.items()}
+    return await read_ends(broker, group, world.config, positions)
+
+
+def _tell_silence(group: str, world: "World") -> None:
+    from echelon.ops.status import is_silent
+
+    if is_silent(world, now()):
+        age = (now() - world.broker_time) / 1000
+        typer.echo(f"{group} is silent: nobody has written to its log for {age:.1f} s, so nobody works", err=True)

@@ -1,0 +1,59 @@
+"""Views that are shown again and again: redrawn on a terminal, one after the other elsewhere."""
+
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from echelon.cli.connection import run
+from echelon.cli.output import Format, as_mapping, show, show_line, table
+
+if TYPE_CHECKING:
+    from echelon.brokers.base import Broker
+
+EveryOption = Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks.")]
+CountOption = Annotated[int | None, typer.Option("--count", min=1, help="So many times.", show_default="until Ctrl-C")]
+
+
+def watch(
+    ctx: typer.Context,
+    look: "Callable[[Broker], Awaitable[Sequence[object]]]",
+    *,
+    every: float,
+    count: int | None,
+    output: Format,
+) -> None:
+    """Look and show, until Ctrl-C or so many times. JSON comes as one line for each row."""
+
+    async def work(broker: "Broker") -> None:
+        import asyncio
+
+        left = count
+        draw = _drawer(output)
+        while left is None or left > 0:
+            draw(await look(broker))
+            left = None if left is None else left - 1
+            if left != 0:
+                await asyncio.sleep(every)
+
+    run(ctx, work)
+
+
+def _drawer(output: Format) -> "Callable[[Sequence[object]], None]":
+    if output is Format.json:
+        return _draw_lines
+    if output is Format.table and sys.stdout.isatty():
+        return _redraw
+    return lambda rows: show(rows, output)
+
+
+def _draw_lines(rows: Sequence[object]) -> None:
+    for row in rows:
+        show_line(row)
+
+
+def _redraw(rows: Sequence[object]) -> None:
+    """Draw over what was there, from the top of the screen, and clear what is left below."""
+    lines = table([as_mapping(row) for row in rows]) if rows else ["nothing is there"]
+    typer.echo("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J", nl=False)

@@ -1,0 +1,1 @@
+"""A pipeline on this machine, from the first message to the audit, with a crash in between."""

@@ -1,0 +1,24 @@
+"""At most once on Spark: what was announced is never processed again, whoever dies."""
+
+import asyncio
+import signal
+
+from tests.members.stage import scene
+from tests.spark.seats.spark_stage import SparkStage
+
+
+@scene
+async def test_at_most_once_nothing_is_repeated_after_a_crash_and_a_failure(nats_stage: SparkStage) -> None:
+    stage = nats_stage
+    await stage.prepare(members=("m1",), delivery="at_most_once", interval=1.0)
+    stage.launch_spark("one", "m1", dies="reading", max_messages=60)
+    stage.launch_spark("two", "m1", fails=("reading",), priority=1, max_messages=60)
+    await stage.until_joined("one", "two", seconds=60)
+    async with stage.load(every=0.1):
+        assert await stage.ended("one", 60) == -signal.SIGKILL
+        await stage.until_handled_by("two", 300)
+    end = max(partition.position for partition in stage.world.partitions.values())
+    await asyncio.sleep(0.5)
+    assert end > 300
+    await stage.drain("two")
+    stage.check("at_most_once", loud=("one", "two"))
