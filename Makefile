@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+MINUTES ?= 60
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
@@ -31,8 +32,9 @@ check: $(INSTALLED) ## lint, formatting, types, layers
 bench: $(INSTALLED) ## run all benchmarks; fails if one is below its target
 	$(BIN)/python bench/run_all.py
 
-soak: $(INSTALLED) ## simulate 100,000 schedules; this takes long
+soak: $(INSTALLED) ## simulate 100,000 schedules, then disturb real processes for 60 minutes: make soak MINUTES=5
 	$(BIN)/python -m echelon.testing.simulate --schedules 100000
+	$(BIN)/python -m tests.members.soak --minutes $(MINUTES)
 
 clean: ## delete the environment and everything that was generated
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

@@ -27,7 +27,8 @@ from echelon.members.admin import create_group
 from echelon.members.member import Member
 from echelon.members.options import Options
 from echelon.model import Message
-from read_kafka import MESSAGES, PARTITIONS, fill, peak
+from read_kafka import MESSAGES, PARTITIONS, fill
+from reading import peak
 from report import Row, main, row
 
 ROUNDS = 3

@@ -2,23 +2,18 @@
 
 import asyncio
 import socket
-import statistics
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Awaitable, Callable
-from multiprocessing import get_context
 from pathlib import Path
 
 import msgspec
 import nats
 from nats.js.api import AckPolicy, ConsumerConfig
 
-from echelon.brokers.nats import NatsBroker
-from echelon.brokers.nats.reader import NatsReader
 from echelon.group.config import Stream
 from echelon.keys import TokensKey
 from echelon.local import NatsServer
+from reading import FOLLOWERS, growth, latency, rate, read_batches, read_messages
 from report import Row, main, row
 
 MESSAGES = 1_000_000
@@ -26,13 +21,10 @@ BYTES = 150
 PARTITIONS = 12
 ROUNDS = 3
 PEER_MESSAGES = 100_000  # a peer this much slower is measured on fewer
+PEER_BATCH = 5_000  # of 200 to 10,000, the one with which it is fastest
 ACK_EVERY = 5_000
-FOLLOWERS = 20
-RECORDS = 200
-MEMORY = 64.0  # MiB that reading may take, of a stream that holds more than twice as much
+MEMORY = 64.0  # MiB that reading may take, of a stream that holds three times as much
 STREAM = Stream("many", PARTITIONS, TokensKey("data.*", (1,)), "token")
-
-Measure = Callable[[NatsReader, int, int, int], Awaitable[int]]
 
 
 def fill(port: int) -> None:
@@ -67,10 +59,10 @@ async def fetch(url: str) -> float:
     pulling = await js.pull_subscribe(">", stream="many", config=config)
     count, began = 0, time.perf_counter()
     while count < PEER_MESSAGES:
-        count += len(await pulling.fetch(2000, timeout=5))
-    rate = count / (time.perf_counter() - began)
+        count += len(await pulling.fetch(PEER_BATCH, timeout=5))
+    seconds = time.perf_counter() - began
     await client.close()
-    return rate
+    return count / seconds
 
 
 def receive(port: int) -> float:
@@ -88,94 +80,27 @@ def receive(port: int) -> float:
         return MESSAGES / (time.perf_counter() - began)
 
 
-async def read_messages(reader: NatsReader, partition: int, start: int, end: int) -> int:
-    """Read a range into messages; how many there were."""
-    return sum([len(messages) async for messages in reader.read(partition, start, end)])
-
-
-async def read_batches(reader: NatsReader, partition: int, start: int, end: int) -> int:
-    """Read a range into Arrow record batches; how many rows there were."""
-    return sum([batch.num_rows async for batch in reader.read_arrow(partition, start, end)])
-
-
-async def read(url: str, measure: Measure) -> float:
-    """Messages a second that one connection gives of all partitions, read side by side."""
-    async with NatsBroker(url) as broker:
-        reader = await broker.reader("bench", await broker.prepare("bench", STREAM))
-        bounds = (await reader.info()).bounds
-        began = time.perf_counter()
-        counts = await asyncio.gather(*(measure(reader, n, held.first, held.end) for n, held in bounds.items()))
-        seconds = time.perf_counter() - began
-    if sum(counts) != MESSAGES:
-        raise AssertionError(counts)
-    return MESSAGES / seconds
-
-
-def memory(url: str) -> float:
-    """MiB by which a process grows that reads everything."""
-    import echelon.brokers.arrow  # noqa: F401  (what it takes itself does not count)
-
-    before = peak()
-    asyncio.run(read(url, read_batches))
-    return peak() - before
-
-
-def peak() -> float:
-    """The most MiB that this process has taken so far."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
-
-
-async def latency(url: str) -> float:
-    """Median milliseconds from an append until every follower, each with a connection of its own, has the record."""
-    arrivals: dict[int, list[float]] = defaultdict(list)
-    everywhere = asyncio.Event()
-
-    async def follow() -> None:
-        async with NatsBroker(url) as broker:
-            async for entries in (await broker.log("latency")).follow(0):
-                for entry in entries:
-                    arrivals[entry.sequence].append(time.perf_counter())
-                    if len(arrivals[entry.sequence]) == FOLLOWERS:
-                        everywhere.set()
-
-    async with NatsBroker(url) as broker:
-        log = await broker.create_log("latency")
-        tasks = [asyncio.ensure_future(follow()) for _ in range(FOLLOWERS)]
-        spans = []
-        for _ in range(RECORDS):
-            everywhere.clear()
-            began = time.perf_counter()
-            sequence = await log.append(b"x" * 200)
-            await everywhere.wait()
-            spans.append(max(arrivals[sequence]) - began)
-            await asyncio.sleep(0.01)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    return statistics.median(spans[10:]) * 1000
-
-
 def run() -> list[Row]:
     """All rows; the best of a few rounds, in which ours and the peers' take turns."""
     with tempfile.TemporaryDirectory() as folder, NatsServer(Path(folder)) as server:
         fill(server.port)
-        fetched = bare = messages = batches = 0.0
+        fetched = bare = messages = batches = alone = 0.0
         for _ in range(ROUNDS):
             fetched = max(fetched, asyncio.run(fetch(server.url)))
             bare = max(bare, receive(server.port))
-            messages = max(messages, asyncio.run(read(server.url, read_messages)))
-            batches = max(batches, asyncio.run(read(server.url, read_batches)))
-        with get_context("spawn").Pool(1) as pool:
-            growth = pool.apply(memory, (server.url,))
-        milliseconds = asyncio.run(latency(server.url))
+            messages = max(messages, rate(server.url, STREAM, read_messages, at_once=True))
+            batches = max(batches, rate(server.url, STREAM, read_batches, at_once=True))
+            alone = max(alone, rate(server.url, STREAM, read_batches, at_once=False, partitions=2))
+        taken = growth(server.url, STREAM, at_once=True)
+        milliseconds = latency(server.url)
     peer, only = "nats-py fetch, no acks", "bare socket, only received"
     return [
         row("NATS range into Arrow", batches, "messages/s", peer_name=peer, peer=fetched, target=6),
         row("NATS range into messages", messages, "messages/s", peer_name=peer, peer=fetched, target=6),
+        row("NATS range of one partition into Arrow", alone, "messages/s", peer_name=peer, peer=fetched, target=2),
         row("NATS range into Arrow", batches, "messages/s", peer_name=only, peer=bare, target=0),
         row("NATS range into messages", messages, "messages/s", peer_name=only, peer=bare, target=0),
-        row("NATS range, memory", growth, "MiB", peer_name="bound", peer=MEMORY, less_is_better=True),
+        row("NATS range, memory", taken, "MiB", peer_name="bound", peer=MEMORY, less_is_better=True),
         row(f"NATS log to {FOLLOWERS} followers", milliseconds, "ms", peer_name="bound", peer=5, less_is_better=True),
     ]
 

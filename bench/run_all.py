@@ -9,6 +9,7 @@ import msgspec
 from report import Row, table
 
 FOLDER = Path(__file__).parent
+PARTS = ("report.py", "run_all.py", "reading.py", "read_nats.py", "read_kafka.py")  # read.py runs the last two
 
 
 def main() -> int:
@@ -16,7 +17,7 @@ def main() -> int:
     rows: list[Row] = []
     failed: list[str] = []
     for script in sorted(FOLDER.glob("*.py")):
-        if script.name in ("report.py", "run_all.py", "read_nats.py", "read_kafka.py"):  # read.py runs the last two
+        if script.name in PARTS:
             continue
         print(f"running {script.name} ...", file=sys.stderr)
         done = subprocess.run([sys.executable, script, "--json"], stdout=subprocess.PIPE, text=True, check=False)

@@ -1,5 +1,6 @@
 """Real servers for tests, as pytest fixtures. A server that cannot be had skips the test, with the reason."""
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from echelon.local import KafkaServer, NatsServer, Server
 from tests.certificates import Certificates, make_certificates
 from tests.kafka_security import FORMAT_OPTIONS, KafkaSecurity, kafka_security
 from tests.nats_security import NatsSecurity, nats_security
+from tests.postgres_server import PostgresServer
 
 S = TypeVar("S", bound=Server)
 
@@ -59,6 +61,18 @@ def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServ
     """One Kafka for the whole session. Use names of your own on it, and leave it running."""
     with ExitStack() as stack:
         yield _start(KafkaServer(tmp_path_factory.mktemp("kafka")), stack)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One PostgreSQL for the whole session. Use schemas of your own on it, and leave it running."""
+    # Not in pytest's own folder: PostgreSQL does not run as root, and pytest keeps other users out of that.
+    with tempfile.TemporaryDirectory(prefix="echelon-postgres-") as folder:
+        with skip_if_missing():
+            server = PostgresServer(Path(folder) / "data")
+        server.start()
+        yield server
+        server.stop()
 
 
 @pytest.fixture

@@ -2,11 +2,15 @@
 
 EchelonError
 ├── InvalidConfig            something the user chose is not allowed
+│   └── InvalidPriority      JetStream has no such priority group, or does not allow it here
+├── UnknownName              a member, partition, cut or context that was named is not there
 ├── MissingComponent         a program or library that is needed is not on this machine
 ├── GroupError
 │   ├── GroupExists          a group of that name is there, and it is another one
 │   ├── GroupNotFound
 │   ├── GroupDeleted         the group was deleted while it was in use
+│   ├── WrongState           the group's state does not allow that now
+│   ├── Unsupported          a group of this kind has no such thing
 │   ├── UnknownVersion       the group speaks a newer protocol than this program
 │   └── LogBroken            the group's log is not whole, or not the one that was read before
 ├── NotReversible            a sink cannot take back what a reset would have it take back
@@ -14,6 +18,9 @@ EchelonError
     ├── Unreachable          nobody answers, or not in time; trying again may help
     ├── Denied               credentials or permissions do not suffice
     ├── StreamNotFound
+    ├── ConsumerNotFound     the stream has no consumer of that name, or has it no more
+    ├── ConsumerExists       the stream has a consumer of that name that is configured otherwise
+    ├── FilterTaken          another consumer of a work queue has one of the filters
     ├── NotPartitionable     the stream cannot be partitioned the way that was asked for
     ├── OutOfRange           a position lies outside what the stream holds
     ├── TooLarge             the broker takes no message of that size
@@ -39,6 +46,14 @@ class InvalidConfig(EchelonError):
     """Something the user chose is not allowed; nothing was done."""
 
 
+class InvalidPriority(InvalidConfig):
+    """JetStream has no such priority group or policy, or does not allow it for this consumer; nothing was done."""
+
+
+class UnknownName(EchelonError):
+    """A member, partition, cut or context that was named is not there; nothing was done."""
+
+
 class MissingComponent(EchelonError):
     """A program or library that is needed is not on this machine."""
 
@@ -57,6 +72,14 @@ class GroupNotFound(GroupError):
 
 class GroupDeleted(GroupError):
     """The group was deleted while it was in use."""
+
+
+class WrongState(GroupError):
+    """The group's state does not allow that now; nothing was done."""
+
+
+class Unsupported(GroupError):
+    """A group of this kind has no such thing; nothing was done."""
 
 
 class UnknownVersion(GroupError):
@@ -85,6 +108,18 @@ class Denied(BrokerError):
 
 class StreamNotFound(BrokerError):
     """There is no stream (topic) of that name."""
+
+
+class ConsumerNotFound(BrokerError):
+    """The stream has no consumer of that name, or has it no more."""
+
+
+class ConsumerExists(BrokerError):
+    """The stream has a consumer of that name that is configured otherwise; nothing was done."""
+
+
+class FilterTaken(BrokerError):
+    """Another consumer of a work queue has one of the filters; nothing was done."""
 
 
 class NotPartitionable(BrokerError):

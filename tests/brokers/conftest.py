@@ -1,31 +1,12 @@
-"""Real servers for these tests, and failures of the contract suite that show their values."""
+"""Failures of the contract suite show their values; and its harness on the real Kafka."""
 
 import pytest
 
 from echelon.local import KafkaServer
-from tests.servers import (
-    certificates,
-    kafka_server,
-    kafka_servers,
-    nats_server,
-    nats_servers,
-    secure_kafka,
-    secure_nats,
-)
 
 pytest.register_assert_rewrite("echelon.testing.contract")
 
 from tests.brokers.harnesses import KafkaHarness  # noqa: E402  (the suite is imported after the registration)
-
-__all__ = [
-    "certificates",
-    "kafka_server",
-    "kafka_servers",
-    "nats_server",
-    "nats_servers",
-    "secure_kafka",
-    "secure_nats",
-]
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from echelon.group.config import Stream
 from echelon.keys import RecordKey
 from echelon.local import KafkaServer
 from echelon.testing.contract import Sent
+from tests.kafka_security import KafkaSecurity
 
 T = TypeVar("T")
 
@@ -27,7 +28,7 @@ class MemoryHarness:
         self.url = f"memory://{name}"
         self.server = MemoryServer.named(name)
 
-    def connect(self) -> MemoryBroker:
+    def connect(self, *, timeout: float = 5.0) -> MemoryBroker:
         return MemoryBroker(self.url)
 
     async def create_stream(self, name: str, partitions: int) -> Stream:
@@ -57,31 +58,33 @@ class MemoryHarness:
 
 
 class KafkaHarness:
-    """A real Kafka, filled by a plain producer."""
+    """A real Kafka, filled by a plain producer. `security` is what it wants of clients, if it wants anything."""
 
-    def __init__(self, server: KafkaServer) -> None:
+    def __init__(self, server: KafkaServer, security: KafkaSecurity | None = None) -> None:
         self.server = server
+        self.options = {f"kafka.{name}": value for name, value in security.client().items()} if security else {}
         self.servers = server.url.removeprefix("kafka://")
         properties: dict[str, Any] = {
             "bootstrap.servers": self.servers,
             "reconnect.backoff.max.ms": 500,
             "allow.auto.create.topics": False,
             "log_level": 0,
+            **(security.client() if security else {}),
         }
         self.admin = AdminClient(properties)
         self.producer = Producer({**properties, "partitioner": "murmur2_random", "enable.idempotence": True})
 
-    def connect(self) -> KafkaBroker:
-        return KafkaBroker(self.server.url)
+    def connect(self, *, timeout: float = 5.0) -> KafkaBroker:
+        return KafkaBroker(self.server.url, timeout=timeout, **self.options)
 
     async def create_stream(self, name: str, partitions: int) -> Stream:
         await result(self.admin.create_topics([NewTopic(name, partitions, 1)], operation_timeout=10)[name])
-        await asyncio.to_thread(self._settle, name, partitions)
+        await self.settle(name, partitions)
         return Stream(name, partitions, RecordKey(), "native")
 
     async def delete_stream(self, stream: Stream) -> None:
         await result(self.admin.delete_topics([stream.name], operation_timeout=10)[stream.name])
-        await asyncio.to_thread(self._settle, stream.name, 0)
+        await self.settle(stream.name, 0)
 
     async def publish(self, stream: Stream, messages: Sequence[Sent]) -> None:
         await asyncio.to_thread(self._publish, stream.name, messages)
@@ -98,6 +101,10 @@ class KafkaHarness:
 
     async def start(self) -> None:
         await asyncio.to_thread(self.server.start)
+
+    async def settle(self, topic: str, partitions: int) -> None:
+        """Wait until the broker knows that a topic has so many partitions."""
+        await asyncio.to_thread(self._settle, topic, partitions)
 
     def _settle(self, topic: str, partitions: int) -> None:
         """Wait until the broker knows of a topic's making or deletion, which is a moment after the controller."""

@@ -140,14 +140,14 @@ def test_status_is_a_table_for_people(machine: Machine) -> None:
 
 
 def test_a_folder_without_a_server_is_an_error(machine: Machine, tmp_path: Path) -> None:
-    failed = machine.echelon("local", "down", "--data", str(tmp_path), status=1)
+    failed = machine.echelon("local", "down", "--data", str(tmp_path), status=2)
     assert failed.stderr == f"error: no server was ever started in {tmp_path}\n"
 
 
 def test_no_java_is_an_error_with_the_remedy(machine: Machine, tmp_path: Path) -> None:
     machine.environment["PATH"] = str(tmp_path)
     machine.environment.pop("JAVA_HOME", None)
-    failed = machine.echelon("local", "up", "kafka", status=1)
+    failed = machine.echelon("local", "up", "kafka", status=9)
     assert "error: Java is not on this machine\nInstall Java 17 or later" in failed.stderr
 
 
@@ -157,7 +157,7 @@ def test_no_network_for_the_jars_is_an_error_and_leaves_no_cache(machine: Machin
     machine.environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")
     # A proxy where nobody listens.
     machine.environment["JAVA_TOOL_OPTIONS"] = "-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=1"
-    failed = machine.echelon("local", "up", "kafka", status=1)
+    failed = machine.echelon("local", "up", "kafka", status=9)
     assert "could not be downloaded from Maven Central" in failed.stderr
     assert "Check the network" in failed.stderr
     assert [file.suffix for file in (tmp_path / "cache/echelon").iterdir()] == [".lock"]
@@ -166,7 +166,7 @@ def test_no_network_for_the_jars_is_an_error_and_leaves_no_cache(machine: Machin
 def test_a_port_that_is_taken_is_an_error_with_the_remedy(machine: Machine) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        failed = machine.echelon("local", "up", "nats", "--port", str(port), status=1)
+        failed = machine.echelon("local", "up", "nats", "--port", str(port), status=2)
     assert f"error: port {port} on 127.0.0.1 is taken" in failed.stderr
     assert "Choose another port" in failed.stderr
 

@@ -38,7 +38,7 @@ def check_order(lines: Iterable[Line], sent: Mapping[str, Sequence[str]], guaran
         if guarantee != "at_most_once":
             lost = sorted(set(expected) - {line.data for line in found}, key=number_of)
             assert not lost, f"{key}: lost {lost[:5]}"
-        previous = -1
+        previous = number_of(expected[0]) - 1 if expected else -1
         for line in found:
             number = number_of(line.data)
             if guarantee != "at_most_once":
@@ -59,8 +59,8 @@ def check_places(lines: Iterable[Line]) -> None:
 def check_exclusion(lines: Iterable[Line], frozen: Sequence[Frozen] = ()) -> None:
     """No two processes handled messages of one partition at the same time, nor one process two of one key.
 
-    Epochs only grow, and each is one process's. What had begun when its process was suspended counts as ended then:
-    nobody can take that back.
+    Epochs only grow, and each is one process's (0 stands for one that was not told). What had begun when its process
+    was suspended counts as ended then: nobody can take that back.
     """
     by_partition: dict[str, list[Line]] = defaultdict(list)
     for line in lines:
@@ -72,12 +72,15 @@ def check_exclusion(lines: Iterable[Line], frozen: Sequence[Frozen] = ()) -> Non
         ended_key: dict[str, float] = {}
         for line in found:
             where = f"partition {partition}, message {line.sequence}"
-            assert line.epoch >= epoch, f"{where}: {line.name} began under {line.epoch}, after {epoch}"
-            assert line.epoch > epoch or line.name == owner, f"{where}: {owner} and {line.name} both under {epoch}"
+            assert not line.epoch or line.epoch >= epoch, (
+                f"{where}: {line.name} began under {line.epoch}, after {epoch}"
+            )
+            shared = line.epoch and line.epoch == epoch and line.name != owner
+            assert not shared, f"{where}: {owner} and {line.name} both under {epoch}"
             others = [name for name, end in ended.items() if name != line.name and end > line.begun]
             assert not others, f"{where}: {line.name} and {others[0]} at the same time"
             assert ended_key.get(line.key, 0.0) <= line.begun, f"{where}: two of the key {line.key} at the same time"
-            epoch, owner = line.epoch, line.name
+            epoch, owner = line.epoch or epoch, line.name
             end = end_of(line, frozen)
             ended[line.name] = max(ended.get(line.name, 0.0), end)
             ended_key[line.key] = end

@@ -8,20 +8,40 @@ goes to a second file.
 import asyncio
 import logging
 import os
+import signal
 import sys
 import time
 from collections import Counter
-from typing import Any
+from contextlib import aclosing, closing
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from echelon.brokers.connect import open_broker
 from echelon.group.records import Profile
-from echelon.members.events import Event
+from echelon.members.events import Event, PartitionStarted
 from echelon.members.handlers import Handler
+from echelon.members.iterate import messages
 from echelon.members.member import Member
 from echelon.members.options import Options
+from echelon.members.sync import consume, join
 from echelon.model import Message
+
+if TYPE_CHECKING:
+    from tests.members.sinks.harnesses import SinkHarness
+
+
+class Results(msgspec.Struct, frozen=True):
+    """Where results go, exactly once."""
+
+    kind: str
+    address: str
+    name: str
+
+    def harness(self) -> "SinkHarness":
+        from tests.members.sinks.harnesses import make_harness
+
+        return make_harness(self.kind, self.address, self.name)
 
 
 class Cast(msgspec.Struct, frozen=True):
@@ -42,6 +62,11 @@ class Cast(msgspec.Struct, frozen=True):
     """Seconds that handling a message takes."""
     lanes: int = 16
     batch: bool = False
+    way: Literal["member", "join", "messages", "consume"] = "member"
+    """How it takes messages."""
+    results: Results | None = None
+    saves: bool = False
+    """Keep with a cut how many messages of each partition were handled, and go on from there after a reset."""
     apart: bool = False
     """Behave as on a machine of its own: others cannot see when it is gone, nor can it."""
     fail: str = ""
@@ -61,6 +86,7 @@ class Line(msgspec.Struct, frozen=True):
     key: str
     data: str
     epoch: int
+    """0 where the process is not told: it iterates."""
     called: float
     """When its handler was called; a handler of batches begins with most messages later."""
     begun: float
@@ -85,8 +111,12 @@ class Work:
         self._lines = os.open(cast.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._told = os.open(f"{cast.output}.told", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._failed: Counter[str] = Counter()
+        self._handled: Counter[str] = Counter()
+        self._results = cast.results.harness() if cast.results is not None else None
 
     def handler(self) -> Handler:
+        if self._results is not None:
+            return self.handle_with_result
         if self._cast.batch:
             return self.handle_all
         return self.handle_waiting if self._cast.waits else self.handle
@@ -113,6 +143,26 @@ class Work:
         for message in messages:
             self.handle(message, epoch, called)
 
+    def handle_with_result(self, message: Message, target: object) -> None:
+        """What happened is told by the results alone: most that is handled may be undone."""
+        assert self._results is not None
+        time.sleep(self._cast.slow)
+        self._results.write(target, message.partition, message.sequence)
+
+    def options(self) -> Options:
+        cast = self._cast
+        return Options(
+            lanes=cast.lanes,
+            batch=cast.batch,
+            batch_size=20 if self._results is not None else 1000,
+            sink=self._results.sink() if self._results is not None else None,
+            save=self.save if cast.saves else None,
+            neighbours=not cast.apart,
+        )
+
+    def save(self, partition: str) -> bytes:
+        return str(self._handled[partition]).encode()
+
     def _begin(self, message: Message) -> float:
         if self._cast.slow >= 0.5 or message.data.decode() == self._cast.hang:
             self._write("Begun", {"data": message.data.decode()})
@@ -126,8 +176,11 @@ class Work:
         key = (message.key or b"").decode()
         line = Line(name, message.partition, message.sequence, key, data, epoch, called, begun, time.monotonic())
         os.write(self._lines, msgspec.json.encode(line) + b"\n")
+        self._handled[message.partition] += 1
 
     def tell(self, event: Event) -> None:
+        if isinstance(event, PartitionStarted) and event.state is not None:
+            self._handled[event.partition] = int(event.state)
         self._write(type(event).__name__, msgspec.structs.asdict(event))
 
     def _write(self, kind: str, about: dict[str, Any]) -> None:
@@ -135,16 +188,40 @@ class Work:
         os.write(self._told, msgspec.json.encode(told) + b"\n")
 
 
-async def sit(cast: Cast) -> None:
+async def sit(cast: Cast, work: Work, profile: Profile) -> None:
     """Be the member until drained."""
-    work = Work(cast)
-    options = Options(lanes=cast.lanes, batch=cast.batch, neighbours=not cast.apart)
-    profile = Profile(cast.called or cast.name, cast.member, cast.priority, cast.min_pending)
     async with open_broker(cast.url) as broker:
-        member = Member(broker, cast.group, work.handler(), profile, options=options, on_event=work.tell)
-        await member.run(signals=True)
+        if cast.way == "messages":
+            taken = messages(broker, cast.group, profile, options=work.options(), signals=True)
+            async with aclosing(taken):
+                async for message in taken:
+                    await work.handle_waiting(message, 0)
+        else:
+            handler, options = work.handler(), work.options()
+            member = Member(broker, cast.group, handler, profile, options=options, on_event=work.tell)
+            await member.run(signals=True)
+
+
+def iterate(cast: Cast, work: Work, profile: Profile) -> None:
+    """Take messages in a plain loop, until SIGTERM, which leaves it wherever it is."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with closing(consume(cast.url, cast.group, profile, options=work.options())) as taken:
+        for message in taken:
+            work.handle(message, 0)
+
+
+def play(cast: Cast) -> None:
+    """Be what was asked for."""
+    work = Work(cast)
+    profile = Profile(cast.called or cast.name, cast.member, cast.priority, cast.min_pending)
+    if cast.way == "consume":
+        iterate(cast, work, profile)
+    elif cast.way == "join":
+        join(cast.url, cast.group, work.handler(), profile, options=work.options(), on_event=work.tell)
+    else:
+        asyncio.run(sit(cast, work, profile))
 
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    asyncio.run(sit(msgspec.json.decode(sys.argv[1], type=Cast)))
+    play(msgspec.json.decode(sys.argv[1], type=Cast))

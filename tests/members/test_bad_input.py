@@ -152,7 +152,7 @@ async def truncate(stage: Stage, policy: Literal["fail", "earliest"]) -> int:
     """A group with messages that were deleted before anybody processed them; the first sequence that is there."""
     await stage.prepare(partitions=1, members=("a",), out_of_range=policy)
     await stage.publish(200)
-    first = (await whole(await stage.broker.reader(stage.group, stage.stream), 200))[0][80].sequence
+    first = (await stage.stored())["0"][80].sequence
     await stage.harness.truncate(stage.group, stage.stream, 0, first)
     return first
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from base64 import b64decode
 from collections import defaultdict
 from collections.abc import Mapping
 
@@ -102,7 +103,7 @@ async def test_a_cut_that_a_slow_handler_holds_up_is_complete_when_that_ends(sta
     await stage.launch_seated("a", "a", slow=0.002)
     stage.launch("b", "b", slow=0.5)
     await stage.until_seated("b")
-    await stage.publish(40)
+    await stage.publish(20, keys=20)
     await stage.until(lambda _: bool(stage.told("Begun", name="b")))
     asked = time.monotonic()
     cut = await stage.admin.cut()
@@ -131,3 +132,30 @@ async def test_a_cut_during_which_an_owner_is_killed_is_complete_all_the_same(st
     await stage.until_handled_by("stand-by", 10)
     await stage.until_all_handled()
     stage.check("at_least_once")
+
+
+@scene
+async def test_what_was_saved_at_a_cut_is_given_back_to_whoever_owns_the_partition_after_a_reset(stage: Stage) -> None:
+    await stage.prepare(partitions=4, members=("a", "b"))
+    for name in ("a", "b"):
+        stage.launch(name, name, saves=True)
+    await stage.until_seated("a", "b")
+    await stage.publish(100)
+    await stage.until_all_handled()
+    cut = await stage.admin.cut()
+    saved = {name: part.state for name, part in cut.parts.items()}
+    assert saved == {name: str(len(lines)).encode() for name, lines in by_partition(stage.lines()).items()}
+
+    await stage.publish(100)
+    await stage.until_all_handled()
+    stage.launch("c", "c", saves=True)
+    await stage.until_joined("c")
+    await stage.admin.set_members(["c"])
+    await stage.until_world(lambda _: set(stage.owners().values()) == {"c"})
+    await stage.admin.reset_to_cut(cut.sequence)
+    await until_settled(stage)
+    restored = {e.about["partition"]: e.about["state"] for e in stage.told("PartitionStarted") if e.about["state"]}
+    assert {name: b64decode(state) for name, state in restored.items()} == saved
+    again = await stage.admin.cut()
+    everything = {name: str(len(messages)).encode() for name, messages in (await stage.stored()).items()}
+    assert {name: part.state for name, part in again.parts.items()} == everything

@@ -2,41 +2,15 @@
 
 import asyncio
 import uuid
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from echelon.brokers.base import Writer
-from echelon.errors import Unreachable
-from echelon.testing.contract import Sent
 from tests.brokers.harnesses import KafkaHarness
 from tests.brokers.nats.harness import NatsHarness
-from tests.members.stage import Stage, scene
+from tests.members.stage import PatientStage, Stage, scene
 
 INTERVAL = 1.0
-
-
-class PatientStage(Stage):
-    """Publishes message after message, each until it is stored, so that an outage neither loses nor mixes any.
-
-    This is for NATS; Kafka's producer does so by itself.
-    """
-
-    async def _send(self, messages: Sequence[Sent]) -> None:
-        writer = await self.broker.writer()
-        for sent in messages:
-            await self._store(writer, self.harness.subject(self.stream, sent.key), sent.data)
-
-    @staticmethod
-    async def _store(writer: Writer, subject: str, data: bytes) -> None:
-        while True:
-            try:
-                await writer.write(subject, data, id=data.decode())
-            except Unreachable:
-                await asyncio.sleep(0.05)
-            else:
-                return
 
 
 @pytest.fixture(params=["nats", "kafka"])

@@ -22,6 +22,7 @@ from echelon.model import Message
 from tests.members.waiting import play, until
 
 CONFIG = Config(streams=(), positions={}, retries=0)
+AT_MOST_ONCE = structs.replace(CONFIG, delivery="at_most_once")
 
 
 def run_of(first: int, end: int) -> list[Message]:
@@ -57,13 +58,16 @@ class Played:
         source: Source,
         *,
         config: Config = CONFIG,
-        announce: Callable[[Run, int], Awaitable[None]] | None = None,
+        announce: Callable[[Run, int], Awaitable[bool]] | None = None,
         seconds: float = 0.0,
+        buffer: int = 5000,
     ) -> None:
         self.handled: list[int] = []
         self.wakes = 0
         self.run = Run(epoch=1, position=1)
+        self.epoch_over = False
         self._seconds = seconds
+        self._buffer = buffer
         self._failures = Failures(config, Counters(), self._bury, {})
         self.worker = Worker(
             source.tail,
@@ -81,9 +85,9 @@ class Played:
         return Batches(
             self._handle,
             position,
-            options=Options(batch=True, batch_size=2),
+            options=Options(batch=True, batch_size=2, buffer=self._buffer),
             failures=self._failures,
-            deadline=lambda: 1 << 60,
+            deadline=lambda: 0 if self.epoch_over else 1 << 60,
             on_idle=idled,
         )
 
@@ -194,12 +198,11 @@ def test_at_most_once_nothing_is_handled_before_it_is_announced_nor_counted_as_l
         announced = asyncio.Event()
         wanted: list[int] = []
 
-        async def announce(_run: Run, end: int) -> None:
+        async def announce(_run: Run, end: int) -> bool:
             wanted.append(end)
-            await announced.wait()
+            return await announced.wait()
 
-        config = structs.replace(CONFIG, delivery="at_most_once")
-        played = Played(Source(run_of(1, 9)), config=config, announce=announce, seconds=0.02)
+        played = Played(Source(run_of(1, 9)), config=AT_MOST_ONCE, announce=announce, seconds=0.02)
         await until(lambda: wanted == [9])
         await asyncio.sleep(0.03)
         assert not played.handled
@@ -213,25 +216,133 @@ def test_at_most_once_nothing_is_handled_before_it_is_announced_nor_counted_as_l
     play(body)
 
 
+class Announcements:
+    """Keeps announcements waiting until they are answered."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[int, asyncio.Future[bool]]] = []
+
+    async def __call__(self, _run: Run, end: int) -> bool:
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.waiting.append((end, future))
+        return await future
+
+
+def test_at_most_once_a_batch_that_was_announced_is_handled_before_a_drain_ends() -> None:
+    async def body() -> None:
+        announce = Announcements()
+        played = Played(Source(run_of(1, 5), run_of(5, 9)), config=AT_MOST_ONCE, announce=announce)
+        await until(lambda: len(announce.waiting) == 1)
+        played.turn("draining")
+        await asyncio.sleep(0.02)
+        assert not played.is_idle(), "the announcement may be accepted"
+        announce.waiting[0][1].set_result(True)
+        await until(played.is_idle)
+        assert played.handled == [1, 2, 3, 4]
+        assert played.run.position == 5
+        assert len(announce.waiting) == 1, "nothing more is announced"
+
+    play(body)
+
+
+def test_at_most_once_a_batch_that_waits_for_room_is_handled_before_a_drain_ends() -> None:
+    async def body() -> None:
+        async def announce(_run: Run, _end: int) -> bool:
+            return True
+
+        source = Source(run_of(1, 5), run_of(5, 9))
+        played = Played(source, config=AT_MOST_ONCE, announce=announce, seconds=0.02, buffer=4)
+        await until(lambda: len(played.handled) == 2)
+        played.turn("draining")
+        await until(played.is_idle)
+        assert played.handled == list(range(1, 9))
+        assert played.run.position == 9
+
+    play(body)
+
+
+def test_at_most_once_a_batch_whose_announcement_was_lost_or_not_sent_is_left_to_the_next_owner() -> None:
+    async def body() -> None:
+        for sent in (True, False):
+            announce = Announcements()
+            played = Played(Source(run_of(1, 5)), config=AT_MOST_ONCE, announce=announce)
+            await until(lambda: len(announce.waiting) == 1)  # noqa: B023 - the loop waits for it
+            played.run.wanted, played.run.advanced = 5, 5 if sent else 1
+            played.turn("draining")
+            if sent:
+                announce.waiting[0][1].set_result(False)
+            await until(played.is_idle)
+            assert not played.handled
+            assert played.run.position == 1
+
+    play(body)
+
+
+def test_at_most_once_what_was_put_is_dropped_when_the_epoch_is_over() -> None:
+    async def body() -> None:
+        async def announce(_run: Run, _end: int) -> bool:
+            return True
+
+        played = Played(Source(run_of(1, 9)), config=AT_MOST_ONCE, announce=announce, seconds=0.02)
+        await until(lambda: bool(played.handled))
+        played.epoch_over = True
+        played.turn("draining")
+        await until(played.is_idle)
+        assert len(played.handled) < 8
+
+    play(body)
+
+
+def announcing(desk: Desk, own: Own, run: Run, end: int) -> "asyncio.Future[bool]":
+    """An announcement that was sent and waits to be read back."""
+    own.runs["0"] = run
+    desk.heard(World(partitions={"0": Partition("0", 1, 1, epoch=5)}))
+    desk.workers["0"] = Played(Source()).worker
+    return asyncio.ensure_future(desk._announce("0", run, end))
+
+
 def test_at_most_once_what_another_owner_announced_lets_nobody_begin() -> None:
     async def body() -> None:
         async with MemoryBroker("memory://worker") as broker:
             own = Own("me", Profile("me"), began=0)
             desk = Desk(broker, "group", understand(lambda message: message), Options(), own, lambda: None)
-            world = World(partitions={"0": Partition("0", 1, 1, epoch=5)})
             run = Run(epoch=5, position=1)
-            desk.heard(world)
-            desk.workers["0"] = Played(Source()).worker
-            announcing = asyncio.ensure_future(desk._announce("0", run, 10))
+            answer = announcing(desk, own, run, 10)
             await asyncio.sleep(0)
             assert run.wanted == 10
-            world.partitions["0"] = Partition("0", 20, 1, epoch=6)
-            desk.heard(world)
+            desk.heard(World(partitions={"0": Partition("0", 20, 1, epoch=6)}))
             await asyncio.sleep(0.01)
-            assert not announcing.done()
-            world.partitions["0"] = Partition("0", 10, 1, epoch=5)
-            desk.heard(world)
-            await announcing
-            desk.close()
+            assert not answer.done()
+            desk.heard(World(partitions={"0": Partition("0", 10, 1, epoch=5)}))
+            assert await answer
+            desk.workers["0"].stop(cancel=True)
+
+    play(body)
+
+
+def test_at_most_once_an_announcement_is_given_up_in_a_drain_when_a_later_record_was_read_back() -> None:
+    async def body() -> None:
+        async with MemoryBroker("memory://worker") as broker:
+            own = Own("me", Profile("me"), began=0)
+            desk = Desk(broker, "group", understand(lambda message: message), Options(), own, lambda: None)
+            answer = announcing(desk, own, Run(epoch=5, position=1), 10)
+            await asyncio.sleep(0)
+            same = World(partitions={"0": Partition("0", 1, 1, epoch=5)})
+            own.lease = 100
+            own.turn("0", "draining", 100)
+            desk.heard(same)
+            await asyncio.sleep(0.01)
+            assert not answer.done(), "what was read back may have been sent before it"
+            own.lease = 101
+            desk.heard(same)
+            assert not await answer
+
+            own.turn("0", "running", 102)
+            answer = announcing(desk, own, own.runs["0"], 10)
+            await asyncio.sleep(0)
+            own.turn("0", "draining", 200)
+            desk.heard(World(partitions={"0": Partition("0", 1, 1, epoch=6)}))
+            assert not await answer, "a reset has ended the epoch"
+            desk.workers["0"].stop(cancel=True)
 
     play(body)

@@ -166,6 +166,10 @@ class Broker(Protocol):
         """The subject or topic of a group's dead letters."""
         ...
 
+    def dead_stream(self, group: str) -> Stream:
+        """The stream that holds a group's dead letters, of one partition, for `reader`."""
+        ...
+
     def advisories(self, group: str, kind: str) -> str:
         """The subject or topic of a group's advisories of this kind."""
         ...

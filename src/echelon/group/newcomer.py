@@ -1,6 +1,6 @@
 """How a newcomer gets the world without reading the whole log: from the newest snapshot that fits it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -19,6 +19,17 @@ def world_of(entries: Sequence[Entry], *, from_start: bool) -> World | None:
     fits, and not the beginning. A log of which `from_start` entries give None is not whole. Raises
     UnknownVersion if the group speaks a newer protocol.
     """
+    for place, world in fitting_worlds(entries):
+        return fold(entries[place + 1 :], world)
+    world = fold(entries) if from_start else World()
+    return world if world.config is not None else None
+
+
+def fitting_worlds(entries: Sequence[Entry]) -> Iterator[tuple[int, World]]:
+    """The worlds that snapshots among the entries hold of this log, the latest first.
+
+    Each comes with the place of its as-of among the entries: it is the world right after that entry.
+    """
     places = {entry.sequence: index for index, entry in enumerate(entries)}
     for snapshot in sorted(_snapshots(entries), key=lambda found: found.as_of, reverse=True):
         place = places.get(snapshot.as_of)
@@ -28,9 +39,7 @@ def world_of(entries: Sequence[Entry], *, from_start: bool) -> World | None:
             except msgspec.DecodeError:
                 continue
             if snapshot.version <= world.version and snapshot.group == world.identity:
-                return fold(entries[place + 1 :], world)
-    world = fold(entries) if from_start else World()
-    return world if world.config is not None else None
+                yield place, world
 
 
 def _snapshots(entries: Sequence[Entry]) -> list[Snapshot]:

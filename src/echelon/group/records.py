@@ -41,6 +41,8 @@ class Machine(Struct, frozen=True):
     namespace: str
     processes: tuple[tuple[int, int], ...]
     """Process ids with their start times; for Spark the driver's and the JVM's."""
+    host: str = ""
+    """The machine's name, for people only."""
 
 
 class Profile(Struct, frozen=True, omit_defaults=True):

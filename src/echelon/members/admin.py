@@ -3,12 +3,12 @@
 import asyncio
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 from msgspec import Struct, structs
 
 from echelon.brokers.base import Broker, Log, Reader
-from echelon.errors import GroupExists, GroupNotFound, InvalidConfig, Unreachable
+from echelon.errors import GroupDeleted, GroupExists, GroupNotFound, InvalidConfig, Unreachable
 from echelon.group.config import Config, Stream, check, check_group_name
 from echelon.group.records import (
     Admitted,
@@ -26,9 +26,12 @@ from echelon.group.records import (
     Unpark,
     encode,
 )
-from echelon.group.world import Cut, World
+from echelon.group.world import HORIZON, Cut, World
 from echelon.members.follower import Follower
 from echelon.model import Bounds, Entry, partition_name
+
+_TRIES: Final = 5
+"""How often an administrator's record is written that the group ignores."""
 
 
 class Committed(Struct, frozen=True):
@@ -112,6 +115,7 @@ class Admin:
         self._follower = Follower(log, on_entry=self._heard)
         self._following: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
+        self._ignored: set[int] = set()
 
     @property
     def world(self) -> World:
@@ -125,6 +129,7 @@ class Admin:
     async def __aenter__(self) -> Self:
         await self.open()
         self._following = asyncio.ensure_future(self._follower.run())
+        self._following.add_done_callback(lambda _: self._news.set())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -132,14 +137,21 @@ class Admin:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
 
-    def _heard(self, _entry: Entry, _record: AnyRecord | Newer | None, _counted: bool) -> None:  # noqa: FBT001 - a callback
+    def _heard(self, entry: Entry, record: AnyRecord | Newer | None, counted: bool) -> None:  # noqa: FBT001 - a callback
+        if record is not None and record.sender == self.sender and not counted:
+            self._ignored.add(entry.sequence)
         self._news.set()
 
     async def until(self, holds: Callable[[World], bool], *, seconds: float = 30.0) -> World:
-        """Wait until the world is as asked for. Raises Unreachable if it is not in time."""
+        """Wait until the world is as asked for.
+
+        Raises Unreachable if it is not in time, and what `open` raises if the log cannot be followed any more.
+        """
         try:
             async with asyncio.timeout(seconds):
                 while not holds(self.world):
+                    if self._following is not None and self._following.done():
+                        self._following.result()
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
@@ -149,14 +161,31 @@ class Admin:
         return self.world
 
     async def _write(self, record: Admitted) -> int:
-        """Append an administrator's record, and wait until it was read back; its sequence."""
-        self._counter += 1
-        stamped = structs.replace(
-            record, group=self.world.identity, sender=self.sender, counter=self._counter, read=self.world.sequence
+        """Append an administrator's record, and wait until it was read back; its sequence.
+
+        A record whose sender had read too little by then is ignored by everybody, so it is written again. Raises
+        Unreachable if that goes on, and GroupDeleted.
+        """
+        for _ in range(_TRIES):
+            self._counter += 1
+            stamped = structs.replace(
+                record, group=self.world.identity, sender=self.sender, counter=self._counter, read=self.world.sequence
+            )
+            sequence = await self._log.append(encode(stamped), admin=True)
+            await self._until_read(sequence)
+            if sequence not in self._ignored:
+                return sequence
+            if self.world.deleted:
+                raise GroupDeleted(f"the group {self.group} was deleted")
+        limit = HORIZON * self.world.interval / 1000
+        raise Unreachable(
+            f"the group {self.group} ignored {_TRIES} records of this administrator: each was stored more than "
+            f"{limit:g} s after what it had read",
+            remedy="Administer the group from a machine that is less busy, or nearer to the broker",
         )
-        sequence = await self._log.append(encode(stamped), admin=True)
+
+    async def _until_read(self, sequence: int) -> None:
         await self.until(lambda world: world.sequence >= sequence)
-        return sequence
 
     async def configure(self, change: Callable[[Config], Config]) -> None:
         """Change the configuration; tries again if somebody else changed it meanwhile. Raises InvalidConfig."""
@@ -192,8 +221,18 @@ class Admin:
         await self._write(Resume(group="", sender="", read=0))
 
     async def cut(self, *, seconds: float = 60.0) -> Cut:
-        """Take a cut, and wait until it is complete. Raises Unreachable if it is aborted or not complete in time."""
+        """Take a cut, and wait until it is complete.
+
+        Raises InvalidConfig if one is under way or the group is paused, and Unreachable if it is aborted or not
+        complete in time.
+        """
         sequence = await self._write(TakeCut(group="", sender="", read=0))
+        under_way = self.world.cut.sequence if self.world.cut is not None else 0
+        if sequence != under_way and sequence not in self.world.cuts and self.world.aborted < sequence:
+            raise InvalidConfig(
+                f"the group {self.group} takes no cut now: one is under way, or the group is paused",
+                remedy="Wait for the cut, abort it, or resume the group",
+            )
         await self.until(lambda world: sequence in world.cuts or world.aborted >= sequence, seconds=seconds)
         found = self.world.cuts.get(sequence)
         if found is None:

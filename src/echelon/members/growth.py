@@ -18,6 +18,7 @@ async def grown(config: Config, info: Callable[[Stream], Awaitable[StreamInfo]])
 
     The ends of the partitions that were there before are recorded, so that keys keep their order across the growth.
     New partitions start at their beginning. A mapped group refuses until its mapping covers them.
+    Keys move only to new partitions if there are a multiple of the old ones; else a warning says what that means.
     """
     alone = len(config.streams) == 1
     streams: list[Stream] = []
@@ -39,4 +40,13 @@ async def grown(config: Config, info: Callable[[Stream], Awaitable[StreamInfo]])
     except InvalidConfig as error:
         logger.warning("partitions were added, and the group does not take them: %s", error)
         return None
+    for old, stream in zip(config.streams, streams, strict=True):
+        if stream.partitions % old.partitions:
+            logger.warning(
+                "%s has grown from %d partitions to %d, which is no multiple: keys that now go to another one of the "
+                "old partitions may be processed out of order there",
+                stream.name,
+                old.partitions,
+                stream.partitions,
+            )
     return new

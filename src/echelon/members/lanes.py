@@ -205,6 +205,9 @@ class Lanes:
                     break
                 await handler(message)
                 index += 1
+        except asyncio.CancelledError:
+            self._finish(messages[:index])  # What was done before counts.
+            raise
         except Exception as error:  # noqa: BLE001 - whatever a user's handler raises is its failure, not ours
             return index, error
         self._note_pace(time.perf_counter() - began, index)

@@ -56,6 +56,8 @@ class Batching:
     ) -> None:
         self.world = World()
         self.ledger = Ledger(shares, exact=pipeline.exact, stateful=stateful)
+        self.is_open = True
+        """Whether batches may begin: not once the query is to be stopped."""
         self.refusal: Exception | None = None
         """Why the last batch was not written."""
         self._pipeline = pipeline
@@ -93,7 +95,7 @@ class Batching:
 
     def _ready(self) -> dict[str, Share]:
         """The partitions that may take part in a batch that begins now."""
-        if self._own.fenced(self.world.interval, now()) or self.world.cut is not None:
+        if not self.is_open or self.world.cut is not None or self._own.fenced(self.world.interval, now()):
             return {}
         found: dict[str, Share] = {}
         for name, share in self._shares.items():

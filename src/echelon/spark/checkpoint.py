@@ -56,8 +56,8 @@ class Checkpoint:
         self._arrived: dict[str, _Arrived] = {}
         self._copied: tuple[int, bytes] = (0, b"")
 
-    def arrives(self, world: World, partition: Partition) -> None:
-        """A partition comes to the seat."""
+    def arrives(self, world: World, partition: Partition) -> bool:
+        """A partition comes to the seat. Whether the query has to be run anew, with another state."""
         config = world.config
         assert config is not None
         group = f"{self._pipeline.group}-{world.identity[:8]}"
@@ -66,9 +66,11 @@ class Checkpoint:
             self._home, self._arrived = home, {}
         state = world.saved_state(partition)
         fresh = partition.position == config.positions[partition.name]
+        before = self._arrived.get(partition.name)
         self._arrived[partition.name] = _Arrived(
             partition.reset, fresh, msgspec.json.decode(state, type=Kept) if state is not None else None
         )
+        return self._stateful and (before is None or before.reset < partition.reset)
 
     def prepare(self) -> str:
         """Where the query's checkpoint is. Blocks. Raises InvalidConfig if the state cannot follow the positions."""

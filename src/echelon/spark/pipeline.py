@@ -28,9 +28,9 @@ class Pipeline(Struct, frozen=True, kw_only=True):
 
     Without a `broker`, `echelon run` takes the one that its other commands talk to. `partitions` and `key` say how a
     NATS stream falls into partitions (`subject`, `header:NAME`, `tokens:FILTER:1,2`); a Kafka topic has its own.
-    `mode` is Spark's output mode, which aggregations need to be `update`. `trigger` is the least number of seconds from the beginning of a batch to that of the next, `max_messages` the most
-    that a batch holds. `checkpoint` is where the checkpoints of the group's seats are. `options` are further settings
-    of the group, `spark` those of the session.
+    `mode` is Spark's output mode, which aggregations need to be `update`. `trigger` is the least number of seconds from
+    the beginning of a batch to that of the next, `max_messages` the most that a batch holds. `checkpoint` is where the
+    checkpoints of the group's seats are. `options` are further settings of the group, `spark` those of the session.
     """
 
     function: Callable[[DataFrame], DataFrame]

@@ -108,7 +108,8 @@ class QueryBench:
         self._world = world
         partition = world.partitions[name]
         run = self._own.start(partition, now(), idle=idle, ready=not self._pipeline.exact)
-        self._checkpoint.arrives(world, partition)
+        if self._checkpoint.arrives(world, partition):
+            self._stop_query()
         share = Share(
             run,
             partition,
@@ -188,6 +189,7 @@ class QueryBench:
     def _stop_query(self) -> None:
         """Have the query stopped, which takes a moment: `_drive` sees it end."""
         query = self._query
+        self._batching.is_open = False
         if query is not None and (self._stopping is None or self._stopping.done()):
             self._stopping = asyncio.ensure_future(asyncio.to_thread(query.stop))
 
@@ -233,6 +235,7 @@ class QueryBench:
 
     async def _run_query(self) -> None:
         """Run the query until it ends, for whatever reason."""
+        self._batching.is_open = True
         async with Control(self._batching.next_batch, self._batching.plan) as control:
             where = await asyncio.to_thread(self._checkpoint.prepare)
             output = EachBatch(self._batching.write) if self._pipeline.batch_sink is not None else self._pipeline.output

@@ -150,6 +150,28 @@ def test_a_log_whose_folder_takes_no_more_is_full_and_loses_nothing(many_folders
     asyncio.run(scenario())
 
 
+def test_a_kafka_whose_only_folder_fails_stops_which_is_told_and_nothing_is_lost(kafka_servers: KafkaServers) -> None:
+    server = kafka_servers()
+
+    async def scenario() -> None:
+        async with KafkaBroker(server.url, timeout=3) as broker:
+            log = await broker.create_log(name("group"))
+            data = [bytes([n]) * 900_000 for n in range(8)]
+            sequences = [await log.append(each) for each in data]
+            resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (11 << 20, resource.RLIM_INFINITY))
+            with pytest.raises(Unreachable, match=r"no broker answers at 127\.0\.0\.1:\d+.*If its log folders fail"):
+                await append_to_the_limit(log, sequences, data)
+            assert server.status() == "died"
+            await asyncio.to_thread(server.start)
+            last = await append_again(log, b"there is room again")
+            entries = {entry.sequence: entry.data for entry in await log.read(0, last + 1)}
+            assert len(sequences) > 8
+            assert [entries.get(sequence) for sequence in sequences] == data[: len(sequences)]
+            assert list(entries.values())[-1] == b"there is room again"
+
+    asyncio.run(scenario())
+
+
 async def append_to_the_limit(log: Log, sequences: list[int], data: list[bytes]) -> None:
     for n in range(8, 20):
         data.append(bytes([n]) * 900_000)

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from echelon.brokers.kafka import KafkaBroker
 from echelon.errors import BrokerError, GroupNotFound
 from echelon.testing.contract import Sent
 from echelon.testing.contract.harness import name
@@ -23,13 +24,18 @@ def consumer(harness: KafkaHarness, group: str) -> Consumer:
     )
 
 
+def patient(harness: KafkaHarness) -> KafkaBroker:
+    """The first commit of all waits until a new Kafka has made its topic for offsets."""
+    return KafkaBroker(harness.server.url, timeout=30)
+
+
 def test_positions_are_committed_under_the_name_of_the_group(kafka_harness: KafkaHarness) -> None:
     group = name("group")
 
     async def scenario() -> None:
         described = await kafka_harness.create_stream(name("topic"), 3)
         await kafka_harness.publish(described, [Sent(f"{n}", b"") for n in range(60)])
-        async with kafka_harness.connect() as broker:
+        async with patient(kafka_harness) as broker:
             stream = await broker.prepare(group, described)
             await broker.commit(group, stream, {0: 5, 1: 7})
             await broker.commit(group, stream, {1: 6, 2: 0})
@@ -52,7 +58,7 @@ def test_positions_of_a_kafka_consumer_group_are_found_by_its_name(kafka_harness
         offsets = [TopicPartition(described.name, 0, 11), TopicPartition(described.name, 1, 22)]
         await asyncio.to_thread(other.commit, offsets=offsets, asynchronous=False)
         other.close()
-        async with kafka_harness.connect() as broker:
+        async with patient(kafka_harness) as broker:
             stream = await broker.prepare(group, described)
             assert await broker.committed(group, stream) == {0: 11, 1: 22}
             elsewhere = await kafka_harness.create_stream(name("topic"), 2)
@@ -73,7 +79,7 @@ def test_a_live_consumer_group_of_the_same_name_is_not_disturbed(kafka_harness: 
         first = await asyncio.to_thread(live.poll, 30)
         assert first is not None
         assert first.value() == b"0"
-        async with kafka_harness.connect() as broker:
+        async with patient(kafka_harness) as broker:
             stream = await broker.prepare(group, described)
             with pytest.raises(BrokerError, match="live members"):
                 await broker.commit(group, stream, {0: 9})
@@ -92,7 +98,7 @@ def test_deleting_the_group_deletes_its_positions(kafka_harness: KafkaHarness) -
 
     async def scenario() -> None:
         described = await kafka_harness.create_stream(name("topic"), 1)
-        async with kafka_harness.connect() as broker:
+        async with patient(kafka_harness) as broker:
             stream = await broker.prepare(group, described)
             await broker.create_log(group, (stream,))
             await broker.commit(group, stream, {0: 0})

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from echelon.brokers.kafka import feed
-from echelon.errors import OutOfRange
+from echelon.errors import OutOfRange, StreamNotFound
 from echelon.model import Message
 from echelon.testing.contract import Sent
 from echelon.testing.contract.harness import closing, name, take, whole
@@ -123,6 +123,27 @@ def test_a_tail_whose_next_message_was_deleted_is_told(kafka_harness: KafkaHarne
             assert [message.sequence for message in got] == list(range(len(got)))
             assert caught.value.position == len(got)
             assert caught.value.first == 29_000
+
+    asyncio.run(scenario())
+
+
+def test_a_tail_gives_nothing_of_a_topic_made_anew(kafka_harness: KafkaHarness) -> None:
+    """Also if the new topic holds the tail's position already."""
+
+    async def scenario() -> None:
+        stream = await kafka_harness.create_stream(name("topic"), 1)
+        await kafka_harness.publish(stream, [Sent("a", f"old {n}".encode()) for n in range(10)])
+        async with kafka_harness.connect() as broker:
+            reader = await broker.reader("group", await broker.prepare("group", stream))
+            async with closing(reader.tail(0, 0)) as tail:
+                got = await take(tail, 10)
+                waiting = asyncio.create_task(drain(tail, got))
+                await kafka_harness.delete_stream(stream)
+                await kafka_harness.create_stream(stream.name, 1)
+                await kafka_harness.publish(stream, [Sent("a", f"new {n}".encode()) for n in range(100)])
+                with pytest.raises((OutOfRange, StreamNotFound)):
+                    await waiting
+            assert [message.data for message in got] == [f"old {n}".encode() for n in range(10)]
 
     asyncio.run(scenario())
 

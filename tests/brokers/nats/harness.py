@@ -1,6 +1,7 @@
 """A real nats-server under the contract suite, with streams that are partitioned in one of the three ways."""
 
 import asyncio
+import ssl
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from echelon.group.config import Partitioning, Stream
 from echelon.keys import TokensKey
 from echelon.local import NatsServer
 from echelon.testing.contract import Sent
+from tests.nats_security import NatsSecurity
 
 
 async def call(url: str, what: str, body: object = None, **options: object) -> dict[str, Any]:
@@ -33,30 +35,59 @@ async def make_stream(url: str, name: str, subjects: Sequence[str], **config: ob
     )
 
 
-class NatsHarness:
-    """Streams take `<name>.<key>`; the key is the second token."""
+def options_of(security: NatsSecurity) -> dict[str, object]:
+    """What a broker is to be told."""
+    given = {
+        "user": security.user,
+        "password": security.password,
+        "token": security.token,
+        "nkey": security.nkey_seed,
+        "creds": security.creds,
+        "tls_ca": security.ca,
+        "tls_cert": security.certificate,
+        "tls_key": security.key,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
-    def __init__(self, server: NatsServer, partitioning: Partitioning) -> None:
+
+def client_options(security: NatsSecurity) -> dict[str, Any]:
+    """The same for nats-py, of a server that wants TLS and a certificate or nothing."""
+    if security.ca is None:
+        return {}
+    context = ssl.create_default_context(cafile=security.ca)
+    if security.certificate:
+        context.load_cert_chain(security.certificate, security.key)
+    return {"tls": context}
+
+
+class NatsHarness:
+    """Streams take `<name>.<key>`; the key is the second token. `security` is what the server wants of clients."""
+
+    def __init__(
+        self, server: NatsServer, partitioning: Partitioning, security: NatsSecurity = NatsSecurity("")
+    ) -> None:
         self.server = server
         self.url = server.url
         self.partitioning = partitioning
+        self.security = security
 
-    def connect(self) -> NatsBroker:
-        return NatsBroker(self.url)
+    def connect(self, *, timeout: float = 5.0) -> NatsBroker:
+        return NatsBroker(self.url, timeout=timeout, **options_of(self.security))
 
     async def create_stream(self, name: str, partitions: int) -> Stream:
         config: dict[str, Any] = {}
         if self.partitioning == "token":
             dest = f"{{{{Partition({partitions},1)}}}}.{name}.{{{{Wildcard(1)}}}}"
             config["subject_transform"] = {"src": f"{name}.*", "dest": dest}
-        await make_stream(self.url, name, [f"{name}.*"], **config)
+        subjects = [f"{name}.*"]
+        await self.call(f"STREAM.CREATE.{name}", {"name": name, "subjects": subjects, "allow_direct": True, **config})
         return Stream(name, partitions, TokensKey(f"{name}.*", (1,)), self.partitioning)
 
     async def delete_stream(self, stream: Stream) -> None:
-        await call(self.url, f"STREAM.DELETE.{stream.name}")
+        await self.call(f"STREAM.DELETE.{stream.name}")
 
     async def publish(self, stream: Stream, messages: Sequence[Sent]) -> None:
-        client = await nats.connect(self.url)
+        client = await nats.connect(self.url, **client_options(self.security))
         try:
             js = client.jetstream(timeout=30, publish_async_max_pending=10_000)
             for start in range(0, len(messages), 1000):
@@ -70,7 +101,10 @@ class NatsHarness:
 
     async def truncate(self, group: str, stream: Stream, partition: int, before: int) -> None:
         name = f"ECHELON-{group}" if stream.partitioning == "derived" else stream.name
-        await call(self.url, f"STREAM.PURGE.{name}", {"seq": before})
+        await self.call(f"STREAM.PURGE.{name}", {"seq": before})
+
+    async def call(self, what: str, body: object = None) -> None:
+        await call(self.url, what, body, **client_options(self.security))
 
     def subject(self, stream: Stream, key: str) -> str:
         return f"{stream.name}.{key}"

@@ -12,24 +12,11 @@ from echelon.brokers.nats import NatsBroker
 from echelon.errors import BrokerError, Denied, EchelonError, Unreachable
 from echelon.local import NatsServer
 from echelon.local.server import free_port
-from tests.brokers.nats.harness import make_stream
+from echelon.testing.contract.harness import whole
+from tests.brokers.nats.harness import make_stream, options_of
 from tests.certificates import Certificates
-from tests.nats_security import NATS_WAYS, NatsSecurity
+from tests.nats_security import NATS_WAYS
 from tests.servers import NatsServers, SecureNats
-
-
-def options_of(security: NatsSecurity) -> dict[str, object]:
-    given = {
-        "user": security.user,
-        "password": security.password,
-        "token": security.token,
-        "nkey": security.nkey_seed,
-        "creds": security.creds,
-        "tls_ca": security.ca,
-        "tls_cert": security.certificate,
-        "tls_key": security.key,
-    }
-    return {name: value for name, value in given.items() if value is not None}
 
 
 async def use(broker: NatsBroker) -> None:
@@ -43,6 +30,10 @@ async def use(broker: NatsBroker) -> None:
             break
         await (await broker.writer()).write("echelon.log.group.member", b"written")
         assert (await log.bounds()).end == sequence + 2
+        await broker.prepare_outlets("group")
+        await (await broker.writer()).write(broker.dead_letters("group"), b"data")
+        reader = await broker.reader("group", broker.dead_stream("group"))
+        assert [message.data for message in (await whole(reader, 1))[0]] == [b"data"]
 
 
 async def refused(broker: NatsBroker) -> EchelonError:

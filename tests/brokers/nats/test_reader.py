@@ -24,13 +24,21 @@ WAYS: tuple[Partitioning, ...] = ("token", "derived", "computed")
 
 async def opened(harness: NatsHarness, broker: NatsBroker, partitions: int, count: int, size: int = 20) -> NatsReader:
     """A reader of a new stream with `count` numbered messages of a hundred keys."""
+    return (await filled(harness, broker, partitions, count, size))[0]
+
+
+async def filled(
+    harness: NatsHarness, broker: NatsBroker, partitions: int, count: int, size: int = 20
+) -> tuple[NatsReader, Stream, str]:
+    """The same, with the stream as it was prepared, and the name of the stream that is read for it."""
     described = await harness.create_stream(name("stream"), partitions)
     await harness.publish(described, [Sent(f"{n % 100}", b"%d " % n + b"x" * size) for n in range(count)])
     group = name("group")
-    reader = await broker.reader(group, await broker.prepare(group, described))
+    stream = await broker.prepare(group, described)
+    reader = await broker.reader(group, stream)
     while (await reader.info()).bounds[0].end <= count:
         await asyncio.sleep(0.02)
-    return reader
+    return reader, stream, f"ECHELON-{group}" if stream.partitioning == "derived" else stream.name
 
 
 def numbers(messages: list[Message]) -> list[int]:
@@ -152,10 +160,10 @@ def test_messages_deleted_one_by_one_are_no_loss(nats_server: NatsServer, way: P
 
     async def run() -> None:
         async with harness.connect() as broker:
-            reader = await opened(harness, broker, 3, 200)
+            reader, _, source = await filled(harness, broker, 3, 200)
             deleted = {0, *range(50, 120), 198}
             for n in sorted(deleted):
-                await call(nats_server.url, f"STREAM.MSG.DELETE.{reader._layout.source}", {"seq": n + 1})
+                await call(nats_server.url, f"STREAM.MSG.DELETE.{source}", {"seq": n + 1})
             bounds = (await reader.info()).bounds[0]
             assert (bounds.first, bounds.end) == (2, 201)
             parts = [await read_all(reader, partition, 2, 201) for partition in range(3)]
@@ -186,10 +194,10 @@ def test_what_is_deleted_while_a_range_is_read_is_told(nats_server: NatsServer, 
     async def run() -> None:
         with patch.object(windows, "MESSAGES", 100):
             async with harness.connect() as broker:
-                reader = await opened(harness, broker, 1, 2000)
+                reader, _, source = await filled(harness, broker, 1, 2000)
                 async with aclosing(reader.read(0, 1, 2001)) as lists:
                     got = await anext(lists)
-                    await call(nats_server.url, f"STREAM.PURGE.{reader._layout.source}", {"seq": 1500})
+                    await call(nats_server.url, f"STREAM.PURGE.{source}", {"seq": 1500})
                     with pytest.raises(OutOfRange) as caught:
                         async for messages in lists:
                             got += messages
@@ -228,12 +236,11 @@ def test_a_stream_made_anew_under_a_tail_is_told_however_much_is_in_it(nats_serv
 
     async def run() -> None:
         async with harness.connect() as broker:
-            reader = await opened(harness, broker, 1, 100)
+            reader, stream, _ = await filled(harness, broker, 1, 100)
             async with aclosing(reader.tail(0, 1)) as lists:
                 await take(lists, 100)
                 waiting = asyncio.create_task(take(lists, 1))
                 await asyncio.sleep(0.2)
-                stream = reader._stream
                 await call(nats_server.url, f"STREAM.DELETE.{stream.name}")
                 await harness.create_stream(stream.name, 1)
                 await harness.publish(stream, [Sent("a", b"new") for _ in range(count)])
@@ -294,11 +301,11 @@ def test_no_consumer_stays_behind_a_long_range(nats_servers: NatsServers) -> Non
 
     async def run() -> None:
         async with harness.connect() as broker:
-            reader = await opened(harness, broker, 3, 40_000)
+            reader, _, source = await filled(harness, broker, 3, 40_000)
             async with aclosing(reader.read(0, 1, 40_001)) as lists:
                 async for _ in lists:
                     pass
-            details = await call(server.url, f"STREAM.INFO.{reader._layout.source}")
+            details = await call(server.url, f"STREAM.INFO.{source}")
             assert details["state"]["consumer_count"] == 0
 
     asyncio.run(run())
@@ -320,8 +327,8 @@ def test_a_long_range_is_read_without_a_consumer_where_none_is_allowed(nats_serv
             harness.connect() as admin,
             NatsBroker(f"nats://reader:reader@127.0.0.1:{server.port}") as broker,
         ):
-            made = await opened(harness, admin, 2, 40_000)
-            reader = await broker.reader("group", made._stream)
+            _, stream, _ = await filled(harness, admin, 2, 40_000)
+            reader = await broker.reader("group", stream)
             parts = await asyncio.gather(*(read_all(reader, partition, 1, 40_001) for partition in range(2)))
             assert sorted(n for part in parts for n in numbers(part)) == list(range(40_000))
 

@@ -1,8 +1,6 @@
 """The parser in place of nats-py's: every message arrives whole, however the bytes are cut, whatever they contain."""
 
 import asyncio
-from itertools import pairwise
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -12,69 +10,20 @@ from nats.errors import ProtocolError
 
 from echelon.brokers.nats.batch import Batch
 from echelon.brokers.nats.replies import Many, Replies, Single, milliseconds
-from echelon.brokers.nats.stretch import Stretch
 from echelon.brokers.nats.wire import Parser, Sink
-from echelon.errors import Unreachable
-
-INBOX = "_INBOX.abcdefghijklmnopqrstuv."
-SINGLE, MANY, OTHER = b"1", b"2", b"3"
-
-
-class Client:
-    """Notes what the parser passes on to nats-py's client."""
-
-    def __init__(self) -> None:
-        self.seen: list[object] = []
-
-    async def _process_ping(self) -> None:
-        self.seen.append("ping")
-
-    async def _process_pong(self) -> None:
-        self.seen.append("pong")
-
-    async def _process_info(self, info: dict[str, Any]) -> None:
-        self.seen.append(info)
-
-    async def _process_err(self, err_msg: str) -> None:
-        self.seen.append(err_msg)
-
-
-def message(subject: bytes, payload: bytes, *, reply: bytes = b"", header: bytes | None = None, sid: int = 7) -> bytes:
-    words = [subject, b"%d" % sid, *([reply] if reply else [])]
-    if header is None:
-        return b"MSG %s %d\r\n%s\r\n" % (b" ".join(words), len(payload), payload)
-    sizes = b"%d %d" % (len(header), len(header) + len(payload))
-    return b"HMSG %s %s\r\n%s%s\r\n" % (b" ".join(words), sizes, header, payload)
-
-
-def reply(number: bytes, sequence: int, payload: bytes, *, stored: bytes = b"", source: bytes = b"") -> bytes:
-    """A message in answer to a batched direct get, as the server writes it."""
-    header = (
-        b"NATS/1.0\r\n%s%sNats-Stream: S\r\nNats-Subject: orders.%d\r\nNats-Sequence: %d\r\n"
-        b"Nats-Time-Stamp: 2026-11-15T10:05:28.9Z\r\nNats-Num-Pending: 5\r\nNats-Last-Sequence: %d\r\n\r\n"
-    ) % (stored, source, sequence, sequence, sequence - 1)
-    return message(INBOX.encode() + number, payload, header=header)
-
-
-def end(number: bytes, pending: int) -> bytes:
-    header = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: 9\r\n\r\n" % pending
-    return message(INBOX.encode() + number, b"", header=header)
-
-
-def cut(data: bytes, places: list[int]) -> list[bytes]:
-    bounds = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
-    return [data[start:stop] for start, stop in pairwise(bounds)]
-
-
-# What a payload might hold to look like something else.
-TRICKS = [
-    b"", b"\r\n", b"\r\nPING\r\n", b"\r\n\r\n", b"HMSG x 7 10 20\r\n", b"MSG a 7 1\r\nx\r\n", b"-ERR 'no'\r\n",
-    b"\r\n" + reply(MANY, 99, b"forged"), b"\r\n" + reply(MANY, 99, b"forged")[:-2], b"\r\n" + end(MANY, 0),
-    reply(MANY, 99, b"x")[:40], b"\r\nHMSG " + INBOX.encode() + b"2 7 ", bytes(range(256)),
-    b"\r\nMSG a 7 $JS.ACK.S.NAME.1.5.5.1794737128900123456.7 3\r\nabc", b" 7 $JS.ACK.S.NAME.1.", b".NAME.1.\r\n",
-]  # fmt: skip
-payloads = st.one_of(st.sampled_from(TRICKS), st.binary(max_size=300), st.just(b"p" * 150))
-places = st.lists(st.integers(0, 1 << 30), max_size=12)
+from tests.brokers.nats.frames import (
+    INBOX,
+    MANY,
+    OTHER,
+    SINGLE,
+    Client,
+    cut,
+    end,
+    message,
+    payloads,
+    places,
+    reply,
+)
 
 
 @given(st.lists(st.tuples(payloads, st.booleans(), st.booleans()), max_size=20), places)
@@ -138,7 +87,7 @@ def test_runs_of_replies_are_taken_as_they_would_be_one_by_one(
         loop = asyncio.get_running_loop()
         single, many, other = Single(loop.create_future()), Many(loop.create_future()), Many(loop.create_future())
         assert [replies.add(each) for each in (single, many, other)] == [f"{INBOX}{number}" for number in (1, 2, 3)]
-        with patch("echelon.brokers.nats.wire._RUN_BYTES", 0):  # Look for runs everywhere.
+        with patch("echelon.brokers.nats.wire.RUN_BYTES", 0):  # Look for runs everywhere.
             for part in cut(data, places):
                 await parser.parse(part)
         assert single.future.done() == bool(singles)
@@ -181,99 +130,6 @@ def test_long_runs_with_something_between_them_are_taken_whole() -> None:
     batch = asyncio.run(feed())
     assert batch.sequences == list(range(1, 3001))
     assert batch.data == [b"%d" % sequence * (sequence % 50) for sequence in range(1, 3001)]
-
-
-def delivery(stretch: Stretch, number: int, payload: bytes, *, header: bytes | None, domain: bool) -> bytes:
-    """A message as a consumer delivers it."""
-    place = b"hub.AbCdEf." if domain else b""
-    token = b".x7" if domain else b""
-    ack = b"$JS.ACK.%sS.%s.1.%d.%d.1794737128900123456.%d%s" % (
-        place, stretch._name.encode(), number * 3, number, 1000 - number, token
-    )  # fmt: skip
-    return message(b"orders.%d" % number, payload, reply=ack, header=header)
-
-
-stored = st.sampled_from([None, None, None, b"", b"Colour: red\r\n", b"a\rb: c\r\n"])
-
-
-@given(
-    st.lists(st.tuples(payloads, stored, st.sampled_from(["", "", "", "", "ping", "foreign"])), max_size=50),
-    places,
-    st.booleans(),
-)
-def test_runs_of_deliveries_are_taken_as_they_would_be_one_by_one(
-    parts: list[tuple[bytes, bytes | None, str]], places: list[int], domain: bool
-) -> None:
-    async def feed() -> None:
-        connection: Any = None
-        stretch = Stretch(connection, "S", "", 1)
-        stretch._wanted = len(parts) + 1
-        data = b""
-        for number, (payload, lines, between) in enumerate(parts, 1):
-            source = b"Nats-Stream-Source: O 1 > > a\r\n" if number % 5 == 0 else b""
-            header = None if lines is None else b"NATS/1.0\r\n%s%s\r\n" % (lines, source)
-            data += delivery(
-                stretch, number, payload.replace(b"NAME", stretch._name.encode()), header=header, domain=domain
-            )
-            data += {"": b"", "ping": b"PING\r\n", "foreign": message(b"a", payload, sid=8)}[between]
-        data += message(b"_INBOX.x.9", b"", header=b"NATS/1.0 503\r\n\r\n")  # About another request.
-        data += message(b"_INBOX.x.0", b"", header=b"NATS/1.0 408 Request Timeout\r\n\r\n")
-        parser = Parser(Client())
-        parser.set_sink(7, Sink(stretch._take, stretch._take_run))
-        with patch("echelon.brokers.nats.wire._RUN_BYTES", 0):
-            for part in cut(data, places):
-                await parser.parse(part)
-        assert stretch._future.done()
-        stretch._future.result()
-        batch = stretch._batch
-        assert batch.data == [payload.replace(b"NAME", stretch._name.encode()) for payload, _, _ in parts]
-        assert batch.headers == [lines or b"" for _, lines, _ in parts]
-        assert batch.sequences == [3 * number for number in range(1, len(parts) + 1)]
-        assert batch.subjects == [b"orders.%d" % number for number in range(1, len(parts) + 1)]
-        assert set(batch.times) <= {1_794_737_128_900}
-        assert batch.pending == (1000 - len(parts) if parts else 0)
-
-    asyncio.run(feed())
-
-
-def test_long_runs_of_deliveries_are_taken_whole() -> None:
-    async def feed() -> Batch:
-        connection: Any = None
-        stretch = Stretch(connection, "S", "", 1)
-        stretch._wanted = 3000
-        parser = Parser(Client())
-        parser.set_sink(7, Sink(stretch._take, stretch._take_run))
-        data = b""
-        for number in range(1, 3001):
-            header = b"NATS/1.0\r\nA: b\r\nNats-Stream-Source: O 1 > > a\r\n\r\n" if number % 3 else None
-            data += delivery(stretch, number, b"%d" % number * (number % 50), header=header, domain=False)
-            data += b"PING\r\n" if number % 900 == 0 else b""
-        for start in range(0, len(data), 100_000):
-            await parser.parse(data[start : start + 100_000])
-        assert stretch._future.done()
-        return stretch._batch
-
-    batch = asyncio.run(feed())
-    assert batch.sequences == [3 * number for number in range(1, 3001)]
-    assert batch.data == [b"%d" % number * (number % 50) for number in range(1, 3001)]
-    assert batch.headers == [b"A: b\r\n" if number % 3 else b"" for number in range(1, 3001)]
-
-
-def test_a_delivery_that_is_missing_is_noticed() -> None:
-    async def feed(missing: int) -> None:
-        connection: Any = None
-        stretch = Stretch(connection, "S", "", 1)
-        stretch._wanted = 100
-        numbers = [number for number in range(1, 60) if number != missing]
-        data = b"".join(delivery(stretch, number, b"x", header=None, domain=False) for number in numbers)
-        parser = Parser(Client())
-        parser.set_sink(7, Sink(stretch._take, stretch._take_run))
-        await parser.parse(data)
-        with pytest.raises(Unreachable):
-            stretch._future.result()
-
-    for missing in (1, 2, 30, 58):
-        asyncio.run(feed(missing))
 
 
 @pytest.mark.parametrize(

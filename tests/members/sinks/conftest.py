@@ -1,30 +1,13 @@
 """The real places for results, as fixtures."""
 
 import asyncio
-import tempfile
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.members.sinks.harnesses import KINDS, SinkHarness, make_harness
-from tests.members.sinks.postgres_server import PostgresServer
-from tests.servers import kafka_server, nats_server, nats_servers, skip_if_missing
-
-__all__ = ["kafka_server", "nats_server", "nats_servers"]
-
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
-    """One PostgreSQL for the whole session. Use schemas of your own on it, and leave it running."""
-    # Not in pytest's own folder: PostgreSQL does not run as root, and pytest keeps other users out of that.
-    with tempfile.TemporaryDirectory(prefix="echelon-postgres-") as folder:
-        with skip_if_missing():
-            server = PostgresServer(Path(folder) / "data")
-        server.start()
-        yield server
-        server.stop()
+from tests.postgres_server import PostgresServer
 
 
 @pytest.fixture(params=list(KINDS))

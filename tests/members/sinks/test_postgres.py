@@ -16,7 +16,7 @@ from echelon.errors import Denied, InvalidConfig, Unreachable
 from echelon.members.sinks.postgres import Cursor, PostgresSink
 from tests.members.sinks.harnesses import PostgresHarness
 from tests.members.sinks.owner import Owner
-from tests.members.sinks.postgres_server import PostgresServer
+from tests.postgres_server import PostgresServer
 
 
 @pytest.fixture

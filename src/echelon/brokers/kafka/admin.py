@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from confluent_kafka import (
     OFFSET_INVALID,
+    Consumer,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
@@ -65,6 +66,7 @@ class Admin:
     """The administrative client of one connection. Every request may raise Unreachable and Denied."""
 
     def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._timeout = settings.timeout
         self._servers = settings.servers
         self._isolation = (
@@ -145,18 +147,29 @@ class Admin:
             raise fault(error, doing)
 
     async def committed(self, group: str, topic: str) -> dict[int, int]:
-        """The committed offsets of a consumer group on a topic; empty if there are none."""
-        request = ConsumerGroupTopicPartitions(group)
-        answers = self._client.list_consumer_group_offsets([request], request_timeout=self._timeout)
-        found = await self._result(answers[group], f"find the consumer group {group}", unless=("GROUP_ID_NOT_FOUND",))
-        places = found.topic_partitions if found else []
-        return {place.partition: place.offset for place in places if place.topic == topic and place.offset >= 0}
+        """The committed offsets of a consumer group on a topic; empty if there are none. Raises StreamNotFound."""
+        places = [TopicPartition(topic, number) for number in range((await self.topic(topic)).partitions)]
+        asking = asyncio.to_thread(self._ask_committed, group, places)
+        found = await self._wait(asyncio.ensure_future(asking), f"find the positions of the consumer group {group}")
+        return {place.partition: place.offset for place in found if place.offset >= 0}
 
     async def forget(self, group: str) -> None:
         """Delete the committed offsets of a consumer group, unless it has none or has live members."""
         answers = self._client.delete_consumer_groups([group], request_timeout=self._timeout)
         unless = ("GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP", "GROUP_AUTHORIZATION_FAILED")
         await self._result(answers[group], f"delete the consumer group {group}", unless=unless)
+
+    def _ask_committed(self, group: str, places: list[TopicPartition]) -> list[TopicPartition]:
+        """Blocks. A consumer asks, since librdkafka's administrative request for this can crash the process."""
+        consumer = Consumer(self._settings.consumer(group))
+        try:
+            found = consumer.committed(places, self._timeout)
+        finally:
+            consumer.close()
+        for place in found:
+            if place.error:
+                raise KafkaException(place.error)
+        return found
 
     async def _offsets(self, topic: str, partitions: list[int], which: OffsetSpec) -> dict[int, int]:
         """Asks again for as long as the client takes a broker for the leader that is not, or not yet."""

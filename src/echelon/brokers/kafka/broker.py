@@ -133,6 +133,10 @@ class KafkaBroker:
         """The topic of a group's dead letters."""
         return f"echelon.dead.{group}"
 
+    def dead_stream(self, group: str) -> Stream:
+        """The topic of a group's dead letters, as a stream."""
+        return Stream(self.dead_letters(group), 1, RecordKey(), "native")
+
     def advisories(self, group: str, kind: str) -> str:
         """The topic of a group's advisories, of every kind."""
         return f"echelon.advisory.{group}"

@@ -11,7 +11,7 @@ from echelon.brokers.kafka.connection import Connection
 from echelon.brokers.kafka.feed import Feed, PlaceLost
 from echelon.brokers.kafka.messages import to_entries
 from echelon.brokers.kafka.ranges import read_range
-from echelon.errors import GroupNotFound, StorageFull, StreamNotFound, Unreachable
+from echelon.errors import EchelonError, GroupNotFound, StorageFull, StreamNotFound, Unreachable
 from echelon.model import Bounds, Entry
 
 PREFIX: Final = "__echelon."
@@ -47,8 +47,7 @@ class KafkaLog:
         except StreamNotFound as error:
             raise self._gone() from error
         except Unreachable as error:
-            await self._check_storage(error)
-            raise
+            raise await self._diagnose(error) from error
 
     async def bounds(self) -> Bounds:
         """The oldest offset in the log, and one past the newest."""
@@ -119,20 +118,22 @@ class KafkaLog:
         if topic.identity != self._identity:
             raise self._gone()
 
-    async def _check_storage(self, error: Unreachable) -> None:
-        """Raise StorageFull if the reason for `error` is that the log's brokers run but cannot store it."""
+    async def _diagnose(self, error: Unreachable) -> EchelonError:
+        """Why a record may not have been stored, as far as the brokers tell."""
         try:
             async with asyncio.timeout(_DIAGNOSIS):
                 topic = await self._connection.admin.topic(self._topic)
         except (Unreachable, TimeoutError):
-            return
+            remedy = "Check that it runs and can be reached. If its log folders fail, it stops; its own log says so"
+            return Unreachable(f"{error.what}; no broker answers at {self._connection.settings.servers}", remedy=remedy)
         except StreamNotFound:
-            raise self._gone() from error
+            return self._gone()
         if topic.leaderless:
-            raise StorageFull(
+            return StorageFull(
                 f"{error.what}; its replicas are on brokers that run, and none of them can store it",
                 remedy="See to the brokers' log folders",
-            ) from error
+            )
+        return error
 
     def _gone(self) -> GroupNotFound:
         return GroupNotFound(f"there is no group {self._group}: its log, the topic {self._topic}, is not there")

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka import TopicPartition
@@ -14,7 +14,7 @@ from echelon.brokers.kafka.connection import Connection
 from echelon.brokers.kafka.feed import Feed, PlaceLost
 from echelon.brokers.kafka.messages import to_messages, to_record_batch
 from echelon.brokers.kafka.ranges import read_range
-from echelon.errors import OutOfRange
+from echelon.errors import OutOfRange, Unreachable
 from echelon.group.config import Stream
 from echelon.model import Bounds, Message, partition_name
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Made = TypeVar("Made")
+
+# To make a topic anew takes longer than this many seconds.
+_PAUSE: Final = 0.2
+_AGAIN: Final = 0.05
 
 
 class KafkaReader:
@@ -34,6 +38,7 @@ class KafkaReader:
         self._identity = stream.identity
         self._alone = alone
         self._feeds: list[Feed[Message]] = []
+        self._heard = 0.0
 
     async def info(self) -> StreamInfo:
         """Identity and bounds now, of partitions that were added meanwhile too."""
@@ -54,13 +59,14 @@ class KafkaReader:
         return self._read(partition, start, end, partial(to_record_batch, self._name(partition), self._topic))
 
     async def tail(self, partition: int, start: int) -> AsyncGenerator[list[Message], None]:
-        """Messages from `start` on, as they come; never ends by itself."""
+        """Messages from `start` on, as they come; never ends by itself. None of a topic that was made anew is given."""
         await self._check(partition, start, start)
         feed = self._feed(partition)
         position = start
         try:
             async with self._connection.following(feed), aclosing(feed.follow(partition, start)) as following:
                 async for messages in following:
+                    await self._check_after_pause(partition, position)
                     position = messages[-1].sequence + 1
                     yield messages
         except PlaceLost as error:
@@ -115,6 +121,24 @@ class KafkaReader:
             position = start if start < held.first else end
             what = f"partition {partition} of {self._topic} holds {held.first} to {held.end}, not {position}"
             raise self._error(partition, position, held, what)
+
+    async def _check_after_pause(self, partition: int, position: int) -> None:
+        """What comes after a pause of all partitions may come from another topic of that name. Raises OutOfRange then.
+
+        Waits while the broker is away.
+        """
+        loop = asyncio.get_running_loop()
+        while loop.time() - self._heard > _PAUSE:
+            try:
+                topic = await self._connection.admin.topic(self._topic)
+            except Unreachable:
+                self._connection.check_open()
+                await asyncio.sleep(_AGAIN)
+                continue
+            if topic.identity != self._identity:
+                raise await self._out_of_range(partition, position, "the topic was made anew")
+            break
+        self._heard = loop.time()
 
     async def _out_of_range(self, partition: int, position: int, why: str) -> OutOfRange:
         """The error for a place that was lost on the way."""

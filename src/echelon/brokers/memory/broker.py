@@ -13,7 +13,7 @@ from echelon.brokers.memory.server import Connection, MemoryServer, Record, chec
 from echelon.brokers.memory.tape import Tape
 from echelon.errors import GroupNotFound, InvalidConfig, NotPartitionable
 from echelon.group.config import MAX_PARTITIONS, Stream, check_group_name
-from echelon.keys import check_key
+from echelon.keys import SubjectKey, check_key
 from echelon.model import Entry
 
 
@@ -117,6 +117,10 @@ class MemoryBroker:
     def dead_letters(self, group: str) -> str:
         """The subject of a group's dead letters."""
         return f"echelon.dead.{group}"
+
+    def dead_stream(self, group: str) -> Stream:
+        """The group's subject in the stream `echelon`."""
+        return Stream("echelon", 1, SubjectKey(self.dead_letters(group)))
 
     def advisories(self, group: str, kind: str) -> str:
         """The subject of a group's advisories of this kind."""

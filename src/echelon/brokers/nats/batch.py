@@ -17,3 +17,12 @@ class Batch(Struct):
     def end(self) -> int:
         """One past the last sequence; 0 if there are no messages."""
         return self.sequences[-1] + 1 if self.sequences else 0
+
+    def extend(self, other: "Batch") -> None:
+        """Add the messages that follow."""
+        self.headers += other.headers
+        self.subjects += other.subjects
+        self.sequences += other.sequences
+        self.times += other.times
+        self.data += other.data
+        self.pending = other.pending

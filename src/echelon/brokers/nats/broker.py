@@ -15,6 +15,7 @@ from echelon.brokers.nats.reader import NatsReader
 from echelon.brokers.nats.settings import Settings
 from echelon.errors import GroupNotFound, NotPartitionable, StreamNotFound, Unreachable
 from echelon.group.config import Stream, check_group_name
+from echelon.keys import SubjectKey
 
 _OUTLETS: Final[tuple[dict[str, Any], ...]] = (
     {"name": "ECHELON_DEAD", "subjects": ["echelon.dead.*"], "description": "What handlers gave up on"},
@@ -136,6 +137,10 @@ class NatsBroker:
     def dead_letters(self, group: str) -> str:
         """The subject of a group's dead letters."""
         return f"echelon.dead.{group}"
+
+    def dead_stream(self, group: str) -> Stream:
+        """The group's subject in the stream that holds the dead letters of all groups."""
+        return Stream("ECHELON_DEAD", 1, SubjectKey(self.dead_letters(group)))
 
     def advisories(self, group: str, kind: str) -> str:
         """The subject of a group's advisories of this kind."""

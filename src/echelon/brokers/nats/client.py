@@ -82,6 +82,12 @@ class EchelonClient(Client):
         self._pending = []
         self._pending_data_size = 0
 
+    def send_at_once(self, data: bytes) -> None:
+        """Hand bytes to the connection without waiting for a turn of the event loop, after what waits to be sent."""
+        assert self._transport is not None
+        self._transport.writelines([*self._pending, data])
+        self.forget_unsent()
+
     async def subscribe_sink(self, subject: str, sink: Sink) -> Subscription:
         """Subscribe, with `sink` called for each message from within the reading of the socket."""
         subscription = await self.subscribe(subject)

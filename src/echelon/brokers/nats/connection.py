@@ -150,6 +150,13 @@ class Connection:
         except errors.Error as error:
             raise self._explain(error) from None
 
+    def send(self, subject: bytes, payload: bytes, *, reply: bytes = b"") -> bool:
+        """Send a small message at once, without blocking; False if there is no connection now."""
+        if not self.is_up:
+            return False
+        self._client.send_at_once(b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(payload), payload))
+        return True
+
     async def ask(
         self, subject: str, payload: bytes = b"", *, headers: Mapping[str, str] | None = None
     ) -> "asyncio.Future[Reply]":
@@ -197,6 +204,14 @@ class Connection:
         await self.wait_until_up()
         try:
             return await self._client.subscribe_sink(f"{self._client.new_inbox()}.*", sink)
+        except errors.Error as error:
+            raise self._explain(error) from None
+
+    async def listen(self, subject: str, sink: Sink) -> Subscription:
+        """Subscribe to a subject that others publish to. Raises Unreachable."""
+        await self.wait_until_up()
+        try:
+            return await self._client.subscribe_sink(subject, sink)
         except errors.Error as error:
             raise self._explain(error) from None
 

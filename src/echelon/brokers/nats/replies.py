@@ -73,12 +73,7 @@ class Many:
         self, headers: list[bytes], subjects: list[bytes], sequences: list[bytes], times: list[bytes], data: list[bytes]
     ) -> None:
         """Take several messages."""
-        batch = self.batch
-        batch.headers += headers
-        batch.subjects += subjects
-        batch.sequences += map(int, sequences)
-        batch.times += milliseconds(times)
-        batch.data += data
+        self.batch.extend(Batch(headers, subjects, list(map(int, sequences)), milliseconds(times), data))
 
 
 class Replies:

@@ -13,7 +13,7 @@ from nats.errors import ProtocolError
 CRLF: Final = b"\r\n"
 _MAX_LINE: Final = 1 << 20
 # Where a run is shorter, the messages up to there are taken one by one: looking for runs costs time too.
-_RUN_BYTES: Final = 1 << 16
+RUN_BYTES: Final = 1 << 16
 
 
 class Sink(NamedTuple):
@@ -93,8 +93,8 @@ class Parser:
             sink = self._sinks.get(words[2])
             if sink and sink.take_run and place >= no_run_before:
                 after = sink.take_run(data, place)
-                if after < place + _RUN_BYTES:
-                    no_run_before = place + _RUN_BYTES
+                if after < place + RUN_BYTES:
+                    no_run_before = place + RUN_BYTES
                 if after > place:
                     place = after
                     continue

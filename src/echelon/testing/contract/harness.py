@@ -31,8 +31,8 @@ class Sent(Struct, frozen=True):
 class Harness(Protocol):
     """A server to test against. Names of streams and groups are letters, digits and dashes."""
 
-    def connect(self) -> Broker:
-        """A new connection, not yet entered."""
+    def connect(self, *, timeout: float = 5.0) -> Broker:
+        """A new connection, not yet entered. A request that takes longer than `timeout` seconds is unreachable."""
         ...
 
     async def create_stream(self, name: str, partitions: int) -> Stream:

@@ -129,7 +129,7 @@ class LogContract:
     async def test_while_the_server_is_away_appends_are_unreachable_and_afterwards_they_work(
         self, harness: Harness
     ) -> None:
-        async with harness.connect() as broker:
+        async with harness.connect(timeout=2) as broker:
             log = await broker.create_log(name("group"))
             first = await log.append(b"before")
             await harness.stop()

@@ -1,0 +1,258 @@
+"""Messages of one consumer, pulled without end: requests overlap, and are made anew whenever they are lost."""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncGenerator, Callable
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from nats.aio.subscription import Subscription
+
+from echelon.brokers.nats.api import NO_RESPONDERS
+from echelon.brokers.nats.pull_consumers import Consumers
+from echelon.brokers.nats.pull_message import Pulled
+from echelon.brokers.nats.pull_request import PullRequest, check_request
+from echelon.brokers.nats.wire import Sink
+from echelon.errors import BrokerError, ConsumerNotFound, EchelonError, InvalidConfig, Unreachable
+
+_STATUS: Final = re.compile(rb"NATS/1\.0 (\d{3}) ?([^\r]*)")
+_LEFT: Final = re.compile(rb"\r\nNats-Pending-Messages: (\d+)")
+_HEARTBEAT: Final = 100
+_BAD_REQUEST: Final = 400
+_OVER: Final = frozenset({404, 408})
+_CONFLICT: Final = 409
+_WRONG_PIN: Final = 423
+# What a 409 says when the request is over, but others may be served.
+_PASSING: Final = (b"leadership change", b"server shutdown", b"exceeded maxwaiting")
+_GONE: Final = b"consumer deleted"
+_NO_PIN: Final = b"\r\nNats-Pin-Id: \r\n"  # in no message
+_PAUSE_SECONDS: Final = 0.1
+# How often not to look for a message without sleeping once that was in vain.
+_WAITS: Final = 32
+
+
+class _Asked(NamedTuple):
+    """A request that the server may still serve."""
+
+    batch: int
+    pin: str
+    at: float
+
+
+class Pull:
+    """A client of one pull consumer. An async context manager: messages come from entering it to leaving it.
+
+    `take` gives messages, in the order in which they came; `async for` gives them one by one. When half of
+    `request.batch` has been taken, more is asked for. After a lost connection, a restarted server or missed
+    heartbeats it asks again by itself.
+
+    With the policy `pinned_client`: `pin` is the id that the server has given with a message, and is sent with every
+    request. `on_pinned(id)` is called when another id comes, before its first message can be taken; `on_unpinned(id)`
+    when the server refuses the id, upon which it asks again at once, without one. Both are called in the event
+    loop and must not block.
+
+    `spin`: while messages wait at the server, look for them for so many seconds on end before going to sleep. That
+    costs processor time and saves the time that waking up takes, which is a third of a round trip.
+    """
+
+    def __init__(
+        self,
+        consumers: Consumers,
+        stream: str,
+        consumer: str,
+        request: PullRequest | None = None,
+        *,
+        on_pinned: Callable[[str], None] = lambda _: None,
+        on_unpinned: Callable[[str], None] = lambda _: None,
+        spin: float = 0.0,
+    ) -> None:
+        self.pin = ""
+        self._consumers = consumers
+        self._connection = consumers.connection
+        self._stream = stream
+        self._consumer = consumer
+        self._request = request or PullRequest()
+        check_request(self._request)
+        self._on_pinned = on_pinned
+        self._on_unpinned = on_unpinned
+        self._spin = spin
+        self._waits = 0
+        self._subject = f"{consumers.prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}".encode()
+        self._subscription: Subscription | None = None
+        self._inbox = b""
+        self._got: list[Pulled] = []
+        self._changed = asyncio.Event()
+        self._requests: dict[int, _Asked] = {}
+        self._count = 0
+        self._outstanding = 0
+        self._pending = 0
+        self._pin_line = _NO_PIN
+        self._heard = 0.0
+        self._failure: EchelonError | None = None
+        self._is_doubtful = False
+
+    async def __aenter__(self) -> Self:
+        self._subscription = await self._connection.subscribe(Sink(self._receive))
+        self._inbox = self._subscription.subject[:-1].encode()
+        self._connection.listeners.add(self._note_connection)
+        self._ask_for_more()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Take no more. The server is told before anything that is sent later, such as an ack."""
+        self._connection.listeners.discard(self._note_connection)
+        subscription, self._subscription = self._subscription, None
+        if subscription:
+            await self._connection.unsubscribe(subscription)
+
+    async def take(self, seconds: float) -> list[Pulled]:
+        """What has come since the last call; waits for it, but then returns an empty list.
+
+        Raises ConsumerNotFound, StreamNotFound, Denied, InvalidConfig if the server refuses the requests, and
+        Unreachable if the connection was closed for good.
+        """
+        if not self._got and self._pending and self._spin:
+            await self._look()
+        if not self._got:
+            await self._wait(time.monotonic() + seconds)
+        got, self._got = self._got, []
+        self._ask_for_more()
+        return got
+
+    async def __aiter__(self) -> AsyncGenerator[Pulled, None]:
+        while True:
+            for message in await self.take(60.0):
+                yield message
+
+    def renew(self) -> None:
+        """Make a request now, which tells the server that a pinned client is there."""
+        self._ask(max(1, self._request.batch - self._outstanding - len(self._got)))
+
+    def forget_pin(self) -> None:
+        """The pin is known to be another's: ask without it, as after a refusal."""
+        pin, self.pin, self._pin_line = self.pin, "", _NO_PIN
+        if pin:
+            # The server will refuse them too, but perhaps only when it has another message.
+            self._requests = {number: asked for number, asked in self._requests.items() if asked.pin != pin}
+            self._outstanding = sum(asked.batch for asked in self._requests.values())
+            self._on_unpinned(pin)
+            self._ask_for_more()
+
+    async def _look(self) -> None:
+        """Look for a message without going to sleep; not again for a while if none came."""
+        if self._waits:
+            self._waits -= 1
+            return
+        until = time.perf_counter() + self._spin
+        while not self._got and time.perf_counter() < until:  # noqa: ASYNC110 - not to sleep is the point
+            await asyncio.sleep(0)
+        self._waits = 0 if self._got else _WAITS
+
+    async def _wait(self, deadline: float) -> None:
+        while not self._got:
+            self._connection.check_open()
+            self._connection.check_allowed(self._subject.decode())
+            if self._failure:
+                raise self._failure
+            self._ask_for_more()
+            silent = self._heard + 2 * self._request.beat if self._outstanding else deadline
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(max(min(deadline, silent) - time.monotonic(), 0)):
+                    await (self._check() if self._is_doubtful else self._changed.wait())
+            except TimeoutError:
+                if time.monotonic() >= deadline:
+                    return
+                self._is_doubtful = True
+
+    async def _check(self) -> None:
+        """See whether the consumer is there, and begin anew. Raises ConsumerNotFound, StreamNotFound, Denied."""
+        try:
+            await self._consumers.info(self._stream, self._consumer)
+        except Unreachable:
+            await asyncio.sleep(_PAUSE_SECONDS)
+        else:
+            self._is_doubtful = False
+            self._requests.clear()
+            self._outstanding = 0
+
+    def _ask_for_more(self) -> None:
+        room = self._request.batch - self._outstanding - len(self._got)
+        if 2 * room >= self._request.batch and not self._is_doubtful and not self._failure:
+            self._ask(room)
+
+    def _ask(self, batch: int) -> None:
+        if self._subscription is None:
+            return
+        now = time.monotonic()
+        # The server does not say when it has served a request in full.
+        for number in [n for n, asked in self._requests.items() if asked.at + 2 * self._request.expires < now]:
+            del self._requests[number]
+        self._count += 1
+        reply = b"%b%d" % (self._inbox, self._count)
+        if self._connection.send(self._subject, self._request.encode(batch, self.pin), reply=reply):
+            self._requests[self._count] = _Asked(batch, self.pin, now)
+            self._outstanding += batch
+            self._heard = now
+
+    def _note_connection(self) -> None:
+        """Requests that were made before are lost if the server was restarted; they do no harm if it was not."""
+        self._requests.clear()
+        self._outstanding = 0
+        self._is_doubtful = True
+        self._changed.set()
+
+    def _receive(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        """Take what the server sends to the subscription."""
+        self._heard = time.monotonic()
+        status = _STATUS.match(header) if header else None
+        if status and not payload:
+            self._receive_status(int(subject.rpartition(b".")[2]), int(status[1]), status[2], header)
+        else:
+            message = Pulled(self._connection, subject, reply, header, payload)
+            self._outstanding -= 1
+            self._pending = message.pending
+            if self._request.group and self._pin_line not in header:
+                self._note_pin(message.pin)
+            self._got.append(message)
+        self._changed.set()
+
+    def _note_pin(self, pin: str) -> None:
+        if pin:
+            self.pin = pin
+            self._pin_line = b"\r\nNats-Pin-Id: %b\r\n" % pin.encode()
+            # One of the requests without an id is under this one now.
+            self._requests = {n: asked if asked.pin else asked._replace(pin=pin) for n, asked in self._requests.items()}
+            self._on_pinned(pin)
+
+    def _receive_status(self, number: int, code: int, words: bytes, header: bytes) -> None:
+        if code == _HEARTBEAT or number not in self._requests:
+            return
+        asked = self._requests.pop(number)
+        left = _LEFT.search(header)
+        self._outstanding = max(self._outstanding - (int(left[1]) if left else asked.batch), 0)
+        if code == _WRONG_PIN:
+            if asked.pin == self.pin:
+                self.forget_pin()
+        elif code == NO_RESPONDERS:
+            self._is_doubtful = True
+        elif code not in _OVER:
+            self._failure = self._explain(code, words)
+        self._ask_for_more()
+
+    def _explain(self, code: int, words: bytes) -> EchelonError | None:
+        """The error that a status stands for; None if it passes."""
+        who, text = f"the consumer {self._consumer} of the stream {self._stream}", words.decode(errors="replace")
+        if code == _CONFLICT and words.lower().startswith(_PASSING):
+            return None
+        if code == _CONFLICT and words.lower().startswith(_GONE):
+            return ConsumerNotFound(f"{who} was deleted")
+        if code in (_BAD_REQUEST, _CONFLICT):
+            return InvalidConfig(f"{who} refuses requests: {text}")
+        return BrokerError(f"{who} answered a request with {code} {text}")

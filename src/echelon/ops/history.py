@@ -1,0 +1,113 @@
+"""What was written to a group's log, record by record, in words."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from msgspec import Struct
+
+from echelon.group.fold import apply
+from echelon.group.records import (
+    Admitted,
+    Advance,
+    AnyRecord,
+    Claim,
+    Configure,
+    CutPart,
+    Heartbeat,
+    Join,
+    Leave,
+    Newer,
+    Pause,
+    Record,
+    Release,
+    Reset,
+    Retire,
+    Snapshot,
+    StepDown,
+    Unpark,
+    decode,
+)
+from echelon.group.world import World
+from echelon.model import Entry
+from echelon.ops.status import when
+
+_ROUTINE = (Heartbeat, Advance, Snapshot)
+
+
+class HistoryRow(Struct, frozen=True, kw_only=True):
+    """A record of the log. `counted` is false for one that did nothing but move time."""
+
+    sequence: int
+    time: datetime
+    record: str
+    by: str
+    counted: bool
+    what: str
+
+
+def history(world: World, entries: Iterable[Entry], *, routine: bool = False) -> Iterator[HistoryRow]:
+    """The records among the entries, which follow `world`; that is used up.
+
+    `routine` also tells of those that are written all the time: heartbeats, advances, snapshots.
+    """
+    names = {instance.id: instance.profile.name for instance in world.instances.values()}
+    for entry in entries:
+        record = decode(entry.data)
+        counted = apply(world, entry, record)
+        if isinstance(record, Join):
+            names[record.sender] = record.profile.name
+        if routine or not isinstance(record, _ROUTINE):
+            yield _row(world, entry, record, names, counted=counted)
+
+
+def _row(
+    world: World, entry: Entry, record: AnyRecord | Newer | None, names: dict[str, str], *, counted: bool
+) -> HistoryRow:
+    sender = record.sender if record is not None else ""
+    return HistoryRow(
+        sequence=entry.sequence,
+        time=when(entry.time),
+        record=str(record.__struct_config__.tag) if record is not None else "unreadable",
+        by=f"{names.get(sender) or ('admin' if isinstance(record, Admitted) else '')} {sender[:6]}".strip(),
+        counted=counted,
+        what=_what(world, record, names) if record is not None and counted else "",
+    )
+
+
+def _what(world: World, record: Record, names: dict[str, str]) -> str:
+    """What a member wrote, or an administrator."""
+    match record:
+        case Join(profile=profile):
+            priority = f", priority {profile.priority}" if profile.priority else ""
+            return f"for {profile.member or 'any seat'}{priority}"
+        case Claim(member=member):
+            taken = world.seats.get(member) is not None and world.seats[member].epoch == world.sequence
+            return f"the seat of {names.get(member, member)}" + ("" if taken else ": refused, it is not vacant")
+        case Leave(gone=gone) if gone is not None:
+            return f"the process of {names.get(gone, gone[:6])} is gone"
+        case Heartbeat() | Advance() | Release() | CutPart():
+            return ", ".join(f"{name} at {progress.position}" for name, progress in record.progress.items())
+    return _ordered(record)
+
+
+def _ordered(record: Record) -> str:
+    match record:
+        case Configure():
+            return _configured(record)
+        case StepDown(epoch=epoch):
+            return f"the seat with epoch {epoch}"
+        case Pause(until=until):
+            return "until it is resumed" if until is None else f"until {when(until):%Y-%m-%d %H:%M:%S} UTC"
+        case Reset(positions=positions, cut=cut):
+            return (f"to the cut {cut}: " if cut else "") + ", ".join(f"{n} to {p}" for n, p in positions.items())
+        case Retire(cut=cut):
+            return f"the cut {cut}"
+        case Unpark(partition=partition, keys=keys, skip=skip):
+            return f"{'skip' if skip else 'retry'} {', '.join(keys)} of {partition}"
+    return ""
+
+
+def _configured(record: Configure) -> str:
+    config = record.config
+    seats = ", ".join(config.seats()) or "every instance"
+    return f"{len(config.positions)} partitions of {', '.join(s.name for s in config.streams)}; seats: {seats}"

@@ -1,0 +1,138 @@
+"""Where a reset would set the positions of a group: from what was asked for to a number for each partition."""
+
+from collections.abc import Collection, Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from echelon.brokers.base import Broker
+from echelon.errors import InvalidConfig, UnknownName
+from echelon.group.world import World
+from echelon.model import Bounds, partition_order
+from echelon.ops.ends import read_bounds, readers
+
+
+class ToCut(Struct, frozen=True):
+    """Back to a cut; partitions that were added since go to where the group was made with them."""
+
+    cut: int
+
+
+class ToTime(Struct, frozen=True):
+    """To the first message whose broker time, in milliseconds, is not before this."""
+
+    time: int
+
+
+class ToPositions(Struct, frozen=True):
+    """To these positions; a partition that is not named stays where it is."""
+
+    positions: Mapping[str, int]
+
+
+class ShiftBy(Struct, frozen=True):
+    """So many sequences on, or (negative) back, within what the partition holds."""
+
+    count: int
+
+
+Target = Literal["initial", "earliest", "latest"] | ToCut | ToTime | ToPositions | ShiftBy
+
+
+class ResetRow(Struct, frozen=True, kw_only=True):
+    """A partition before and after a reset."""
+
+    partition: str
+    before: int
+    after: int
+    change: int
+    first: int
+    end: int
+
+
+async def plan_reset(
+    broker: Broker, group: str, world: World, target: Target, chosen: Collection[str] = ()
+) -> list[ResetRow]:
+    """What a reset to the target would do to all partitions, or to those that are chosen. Changes nothing.
+
+    Raises UnknownName for a cut or a partition that is not there, InvalidConfig for a position that the stream does
+    not hold.
+    """
+    config = world.config
+    assert config is not None
+    for name in chosen:
+        check_partition(world, name)
+    bounds = await read_bounds(broker, group, config)
+    if isinstance(target, ToTime):
+        target = ToPositions(await _at(broker, group, world, target.time, chosen))
+    rows = []
+    for name in sorted(chosen or world.partitions, key=partition_order):
+        before = world.partitions[name].position
+        after = _after(group, world, target, name, bounds[name])
+        rows.append(
+            ResetRow(
+                partition=name,
+                before=before,
+                after=after,
+                change=after - before,
+                first=bounds[name].first,
+                end=bounds[name].end,
+            )
+        )
+    _check_held(rows)
+    return rows
+
+
+def check_partition(world: World, name: str) -> None:
+    """Raise UnknownName unless the group has the partition."""
+    if name not in world.partitions:
+        names = sorted(world.partitions, key=partition_order)
+        raise UnknownName(f"there is no partition {name}", remedy=f"There are {names[0]} to {names[-1]}")
+
+
+def _after(group: str, world: World, target: Target, name: str, bounds: Bounds) -> int:
+    assert world.config is not None
+    initial = world.config.positions[name]
+    match target:
+        case "initial":
+            return initial
+        case "earliest":
+            return bounds.first
+        case "latest":
+            return bounds.end
+        case ToCut(cut=cut):
+            if cut not in world.cuts:
+                raise UnknownName(
+                    f"the group {group} has no cut {cut}", remedy=f"List them with: echelon cut list {group}"
+                )
+            part = world.cuts[cut].parts.get(name)
+            return part.position if part is not None else initial
+        case ToPositions(positions=positions):
+            unknown = [each for each in positions if each not in world.partitions]
+            if unknown:
+                check_partition(world, unknown[0])
+            return positions.get(name, world.partitions[name].position)
+        case ShiftBy(count=count):
+            return max(bounds.first, min(bounds.end, world.partitions[name].position + count))
+    raise AssertionError(target)
+
+
+async def _at(broker: Broker, group: str, world: World, time: int, chosen: Collection[str]) -> dict[str, int]:
+    config = world.config
+    assert config is not None
+    reading = await readers(broker, group, config)
+    positions = {}
+    for name in chosen or world.partitions:
+        stream, number = config.locate(name)
+        positions[name] = await reading[stream.name].position_at(number, time)
+    return positions
+
+
+def _check_held(rows: list[ResetRow]) -> None:
+    """What was deleted cannot be processed again, and what is not there yet must not be passed over."""
+    for row in rows:
+        if row.after != row.before and not row.first <= row.after <= row.end:
+            raise InvalidConfig(
+                f"partition {row.partition} holds {row.first} to {row.end}, not {row.after}",
+                remedy="Reset to earliest instead, or leave the partition out",
+            )

@@ -1,0 +1,89 @@
+"""`events`, `history`, `why` on real brokers."""
+
+import json
+import re
+import signal
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.cli.place import Place
+
+
+@pytest.mark.parametrize("apart", [True, False], ids=["on another machine", "on the same machine"])
+def test_after_a_kill_why_names_the_record_and_the_reason(place: Place, apart: bool) -> None:
+    group = place.group(None, "--members", "m1")
+    first, second = f"{group}-a", f"{group}-b"
+    place.launch(group, first, "m1", apart=apart)
+    place.until_seated(group, m1=first)
+    place.launch(group, second, "m1", apart=apart)
+    place.until(lambda: place.one("info", group)["standby"] == 1)
+    before = datetime.now(UTC)
+    place.kill(first)
+    place.until_seated(group, m1=second)
+    place.kill(second)
+
+    answer = place.one("why", group, "0")
+    assert (answer["member"], answer["name"]) == ("m1", second)
+    [row] = [row for row in place.rows("history", group) if row["sequence"] == answer["sequence"]]
+    assert (row["record"], row["by"].split()[0], row["counted"]) == ("claim", second, True)
+    sentence = place.echelon("why", group, "0").out
+    assert sentence.startswith(f"Partition 0 went from m1 ({first} ")
+    assert f"to m1 ({second} " in sentence
+    assert f"by record {row['sequence']} (a claim)" in sentence
+    if apart:
+        silence = re.search(r"was stale, it had written nothing for (\d+\.\d) s \(the limit is 0\.8 s\)", sentence)
+        assert silence is not None, sentence
+        assert 0.8 <= float(silence[1]) < 10
+    else:
+        assert f"the process of {first} (" in sentence
+        assert f"was gone, as {second} (" in sentence
+    earlier = place.one("why", group, "0", "--at", before.isoformat())
+    assert earlier["name"] == first
+
+
+def test_the_history_tells_records_in_words(place: Place, crew: str) -> None:
+    rows = place.rows("history", crew)
+    assert rows[0]["record"] == "configure"
+    assert rows[0]["what"].endswith("seats: m1, m2")
+    assert not {"heartbeat", "advance", "snapshot"} & {row["record"] for row in rows}
+    claims = [(row["by"].split()[0], row["what"]) for row in rows if row["record"] == "claim" and row["counted"]]
+    assert ("web-1", "the seat of m1") in claims
+    assert ("web-2", "the seat of m2") in claims
+    assert [row["sequence"] for row in rows] == sorted(row["sequence"] for row in rows)
+    assert place.table("history", crew)[0][:4] == ["SEQUENCE", "TIME", "RECORD", "BY"]
+    assert "heartbeat" in {row["record"] for row in place.rows("history", crew, "--all")}
+    assert place.rows("history", crew, "--since", "0s") == []
+
+
+def test_the_history_of_a_partition_tells_its_owners(place: Place, crew: str) -> None:
+    rows = place.rows("history", crew, "--partition", "0")
+    assert {row["partition"] for row in rows} == {"0"}
+    last = [row for row in rows if row["change"] == "gained"][-1]
+    assert last["name"] == place.one("why", crew, "0")["name"]
+    assert "no partition 9" in place.echelon("history", crew, "-p", "9", code=3).err
+    assert "no partition 9" in place.echelon("why", crew, "9", code=3).err
+
+
+def test_events_are_told(place: Place, crew: str) -> None:
+    rows = place.rows("events", crew)
+    taken = {row["details"]["member"]: row for row in rows if row["kind"] == "seat_taken"}
+    assert taken.keys() == {"m1", "m2"}
+    assert "instance web-1" in taken["m1"]["what"]
+    assert len({row["id"] for row in rows}) == len(rows)
+    assert {row["kind"] for row in place.rows("events", crew, "--kind", "seat_taken")} == {"seat_taken"}
+    assert place.table("events", crew)[0][:3] == ["SEQUENCE", "TIME", "KIND"]
+
+
+def test_events_are_followed_as_they_come_also_that_the_group_falls_silent(place: Place) -> None:
+    group = place.group(None, "--members", "m1")
+    with place.started("events", group, "--follow", "--since", "1m", "-o", "json") as followed:
+        assert followed.stdout is not None
+        place.launch(group, f"{group}-a", "m1")
+        kinds = [json.loads(followed.stdout.readline())["kind"]]
+        place.kill(f"{group}-a")
+        while kinds[-1] != "group_silent":
+            kinds.append(json.loads(followed.stdout.readline())["kind"])
+        followed.send_signal(signal.SIGINT)
+        assert followed.wait(10) == 130
+    assert kinds[0] == "seat_taken"
