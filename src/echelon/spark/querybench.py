@@ -114,7 +114,7 @@ class QueryBench:
             run,
             partition,
             begin=self._begin,
-            interrupt=self._interrupt,
+            end=self._end_share,
             look=self._look,
         )
         self.workers[name] = share
@@ -166,9 +166,12 @@ class QueryBench:
             self._drive_on()  # Somebody came after it had found nobody, and before it ended.
         self._wake()
 
-    def _interrupt(self, share: Share) -> None:
-        if share.name in self._batching.ledger.parts or not self._is_running:
+    def _end_share(self, share: Share, cancel: bool) -> None:  # noqa: FBT001 - a callback
+        if cancel and (share.name in self._batching.ledger.parts or not self._is_running):
             self._stop_query()
+        # What is the last one's to wait for becomes everybody's.
+        for each in self.workers.values():
+            self._look(each)
 
     @property
     def _is_needed(self) -> bool:

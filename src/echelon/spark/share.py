@@ -11,8 +11,8 @@ from echelon.spark.sinks.base import BatchSink
 class Share:
     """One partition in the query of a seat. All methods are called in the event loop's thread and do not block.
 
-    What the share itself cannot do, the query's workbench does: `begin` when it is to be started, `interrupt` when what
-    it has under way must end now, `look` to bring its run up to date.
+    What the share itself cannot do, the query's workbench does: `begin` when it is to be started, `end` when it takes
+    no more part (with True: what it has under way must end now), `look` to bring its run up to date.
     """
 
     def __init__(
@@ -21,7 +21,7 @@ class Share:
         partition: Partition,
         *,
         begin: Callable[["Share"], None],
-        interrupt: Callable[["Share"], None],
+        end: Callable[["Share", bool], None],
         look: Callable[["Share"], None],
     ) -> None:
         self.run = run
@@ -35,7 +35,7 @@ class Share:
         self.passed_over = False
         """A batch that Spark repeated held a stretch of it, and it was not read: the checkpoint knows too much."""
         self._begin = begin
-        self._interrupt = interrupt
+        self._end = end
         self._look = look
 
     def start(self, *, idle: bool) -> None:
@@ -44,9 +44,7 @@ class Share:
 
     def stop(self, *, cancel: bool) -> None:
         """Take no more part. `cancel`: interrupt the batch under way, if it has part in it."""
-        if cancel:
-            self._interrupt(self)
-        self.update()
+        self._end(self, cancel)
 
     def update(self) -> None:
         """Bring the run up to date."""
