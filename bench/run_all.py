@@ -9,7 +9,7 @@ import msgspec
 from report import Row, table
 
 FOLDER = Path(__file__).parent
-PARTS = ("report.py", "run_all.py", "reading.py", "read_nats.py", "read_kafka.py")  # read.py runs the last two
+PARTS = ("report.py", "run_all.py", "reading.py", "read_nats.py", "read_kafka.py", "spark_failover.py")  # run by others
 
 
 def main() -> int:

@@ -20,6 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 import read_nats
+import spark_failover
 from echelon.local import KafkaServer, NatsServer
 from echelon.local.java import find_java
 from echelon.spark.session import build_session
@@ -218,9 +219,10 @@ def run() -> list[Row]:
                 rows = measure_nats(spark, server.url) + measure_batches(spark, server.url)
             with KafkaServer(Path(folder) / "kafka") as kafka:
                 fill_kafka(kafka.url.removeprefix("kafka://"))
-                return rows + measure_kafka(spark, kafka)
+                rows += measure_kafka(spark, kafka)
         finally:
             spark.stop()
+    return rows + spark_failover.run()
 
 
 if __name__ == "__main__":

@@ -30,7 +30,8 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     NATS stream falls into partitions (`subject`, `header:NAME`, `tokens:FILTER:1,2`); a Kafka topic has its own.
     `mode` is Spark's output mode, which aggregations need to be `update`. `trigger` is the least number of seconds from
     the beginning of a batch to that of the next, `max_messages` the most that a batch holds. `checkpoint` is where the
-    checkpoints of the group's seats are. `options` are further settings of the group, `spark` those of the session.
+    checkpoints of the group's seats are; `shared` says that a local path there is a folder that all machines have in
+    common. `options` are further settings of the group, `spark` those of the session.
     """
 
     function: Callable[[DataFrame], DataFrame]
@@ -48,6 +49,7 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     trigger: float = 0.0
     max_messages: int | None = 100_000
     checkpoint: str = "checkpoints"
+    shared: bool = False
     options: Mapping[str, object] = {}
     spark: Mapping[str, str] = {}
 
@@ -160,21 +162,22 @@ def check_pipeline(made: Pipeline, config: Config, spark: SparkSession) -> bool:
             f"the group {made.group} sets failed messages aside, which a Spark member cannot: its batch fails as one",
             remedy="Make the group with on_failure=stop, and see to bad messages in the pipeline's function",
         )
-    check_checkpoint(made.checkpoint, spark.sparkContext.master or "local")
+    check_checkpoint(made, spark.sparkContext.master or "local")
     stateful = keeps_state(made.build(spark.readStream.format("echelon").options(seat="rehearsal").load()))
     if stateful:
         _check_state(made, config)
     return stateful
 
 
-def check_checkpoint(path: str, master: str) -> None:
+def check_checkpoint(made: Pipeline, master: str) -> None:
     """Raise InvalidConfig if candidates on other machines could not read the checkpoint."""
-    scheme = urlsplit(path).scheme
-    if not master.startswith("local") and scheme in ("", "file"):
+    is_local = urlsplit(made.checkpoint).scheme in ("", "file") and not made.shared
+    if is_local and not master.startswith("local"):
         raise InvalidConfig(
-            f"the checkpoint {path} is a local path, and {master} is a cluster: whoever takes the seat on another "
-            "machine could not go on from it",
-            remedy="Give a path that every candidate can read, as hdfs://… or s3a://…",
+            f"the checkpoint {made.checkpoint} is a local path, and {master} is a cluster: whoever takes the seat on "
+            "another machine could not go on from it",
+            remedy="Give a path that every candidate can read, as hdfs://… or s3a://…; or declare shared=True if that "
+            "folder is on all machines, as with NFS",
         )
 
 

@@ -16,7 +16,7 @@ from echelon.members.admin import create_group
 from echelon.members.events import Event
 from echelon.members.follower import Follower
 from echelon.spark.member import SparkMember
-from echelon.spark.pipeline import Pipeline, check_streams
+from echelon.spark.pipeline import Pipeline, check_checkpoint, check_streams
 from echelon.spark.query import Batch
 from echelon.spark.rehearsal import rehearse
 from echelon.spark.session import build_session
@@ -42,6 +42,7 @@ async def run_pipeline(
     Raises as `Sitting.run` does, and MissingComponent, PipelineFailed, JvmGone.
     """
     watcher = watcher or Watcher()
+    check_checkpoint(pipeline, master)
     async with open_broker(pipeline.broker, **pipeline.broker_options) as broker:
         config = await _found_or_made(broker, pipeline)
         watcher.on_stage("starting Spark")

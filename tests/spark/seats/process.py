@@ -60,6 +60,7 @@ class Cast(msgspec.Struct, frozen=True):
     """Number the messages of each key, with a state of Spark's."""
     max_messages: int = 200
     master: str = "local[2]"
+    shared: bool = False
     options: dict[str, object] = {}
 
 
@@ -97,6 +98,7 @@ class Play:
             mode="update" if cast.stateful else "append",
             max_messages=cast.max_messages,
             checkpoint=f"{cast.folder}/checkpoints",
+            shared=cast.shared,
             options=cast.options,
         )
 
