@@ -19,6 +19,7 @@ from report import Row, main, row
 MESSAGES = 1_000_000
 BYTES = 150
 PARTITIONS = 12
+FIRST = -(-MESSAGES // PARTITIONS)  # messages in the first partition
 ROUNDS = 3
 PEER_MESSAGES = 100_000  # a peer this much slower is measured on fewer
 PEER_BATCH = 5_000  # of 200 to 10,000, the one with which it is fastest
@@ -88,10 +89,10 @@ def run() -> list[Row]:
         for _ in range(ROUNDS):
             fetched = max(fetched, asyncio.run(fetch(server.url)))
             bare = max(bare, receive(server.port))
-            messages = max(messages, rate(server.url, STREAM, read_messages, at_once=True))
-            batches = max(batches, rate(server.url, STREAM, read_batches, at_once=True))
-            alone = max(alone, rate(server.url, STREAM, read_batches, at_once=False, partitions=2))
-        taken = growth(server.url, STREAM, at_once=True)
+            messages = max(messages, rate(server.url, STREAM, read_messages, MESSAGES, at_once=True))
+            batches = max(batches, rate(server.url, STREAM, read_batches, MESSAGES, at_once=True))
+            alone = max(alone, rate(server.url, STREAM, read_batches, FIRST, at_once=False, partitions=1))
+        taken = growth(server.url, STREAM, MESSAGES, at_once=True)
         milliseconds = latency(server.url)
     peer, only = "nats-py fetch, no acks", "bare socket, only received"
     return [

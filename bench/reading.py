@@ -29,8 +29,8 @@ async def read_batches(reader: Reader, partition: int, start: int, end: int) -> 
     return sum([batch.num_rows async for batch in reader.read_arrow(partition, start, end)])
 
 
-def rate(url: str, stream: Stream, read: Read, *, at_once: bool, partitions: int = 0) -> float:
-    """Messages a second that one connection gives of a stream's partitions, or the first few.
+def rate(url: str, stream: Stream, read: Read, messages: int, *, at_once: bool, partitions: int = 0) -> float:
+    """Messages a second that one connection gives of a stream's partitions, or the first few, which hold so many.
 
     They are read side by side (`at_once`), or one after the other.
     """
@@ -43,23 +43,26 @@ def rate(url: str, stream: Stream, read: Read, *, at_once: bool, partitions: int
             bounds = list((await reader.info()).bounds.items())[: partitions or None]
             reading = [read(reader, number, held.first, held.end) for number, held in bounds]
             counts = await asyncio.gather(*reading) if at_once else [await each for each in reading]
-            return sum(counts) / (time.perf_counter() - began)
+            seconds = time.perf_counter() - began
+            if sum(counts) != messages:
+                raise AssertionError(counts)
+            return messages / seconds
 
     return asyncio.run(run())
 
 
-def growth(url: str, stream: Stream, *, at_once: bool) -> float:
+def growth(url: str, stream: Stream, messages: int, *, at_once: bool) -> float:
     """MiB by which a new process grows, at most, while it reads all of a stream into Arrow."""
     with get_context("spawn").Pool(1) as pool:
-        return pool.apply(_grow, (url, stream), {"at_once": at_once})
+        return pool.apply(_grow, (url, stream, messages), {"at_once": at_once})
 
 
-def _grow(url: str, stream: Stream, *, at_once: bool) -> float:
+def _grow(url: str, stream: Stream, messages: int, *, at_once: bool) -> float:
     from echelon.brokers.arrow import from_messages
 
     from_messages([Message("0", 1, "", b"", (), b"", 0)])  # What Arrow itself takes does not count.
     before = peak()
-    rate(url, stream, read_batches, at_once=at_once)
+    rate(url, stream, read_batches, messages, at_once=at_once)
     return peak() - before
 
 

@@ -19,7 +19,12 @@ class TestKafka(BrokerContract):
         return kafka_harness
 
 
+@pytest.fixture(scope="module")
+def secure_harness(secure_kafka: SecureKafka) -> KafkaHarness:
+    return KafkaHarness(*secure_kafka("scram-sha-512-tls"))
+
+
 class TestKafkaWithPasswordAndTls(BrokerContract):
-    @pytest.fixture(scope="class")
-    def harness(self, secure_kafka: SecureKafka) -> Harness:
-        return KafkaHarness(*secure_kafka("scram-sha-512-tls"))
+    @pytest.fixture
+    def harness(self, secure_harness: KafkaHarness) -> Harness:
+        return secure_harness

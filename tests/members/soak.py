@@ -65,12 +65,14 @@ class Play:
         self.chance = chance
         self._launched = 0
 
-    def launch(self) -> None:
-        """Start another process, for any seat."""
+    async def launch(self) -> None:
+        """Start another process, for any seat, and wait until it has joined: who finds no broker at first ends."""
         self._launched += 1
         results = Results(self.harness.kind, self.harness.address, self.harness.name) if self.harness else None
         waits, batch = self.about.way == "async", self.about.way == "batch"
-        self.stage.launch(f"p{self._launched}", results=results, slow=0.002, waits=waits, batch=batch)
+        name = f"p{self._launched}"
+        self.stage.launch(name, results=results, slow=0.002, waits=waits, batch=batch)
+        await self.stage.until_joined(name)
 
     def anybody(self) -> str:
         """One of the processes that run and have joined."""
@@ -90,7 +92,7 @@ class Play:
         stage = self.stage
         await stage.prepare(members=("a", "b"), interval=INTERVAL, delivery=self.about.delivery)
         for _ in range(4):
-            self.launch()
+            await self.launch()
         async with stage.load():
             await self.until_progress()
             for _ in range(FAULTS_A_ROUND):
@@ -120,7 +122,7 @@ class Play:
 async def kill(play: Play) -> None:
     """SIGKILL."""
     play.stage.kill(play.anybody())
-    play.launch()
+    await play.launch()
 
 
 async def suspend(play: Play) -> None:
@@ -130,7 +132,7 @@ async def suspend(play: Play) -> None:
 
 async def drain(play: Play) -> None:
     """SIGTERM."""
-    play.launch()
+    await play.launch()
     await play.stage.drain(play.anybody())
 
 

@@ -45,6 +45,8 @@ def audit(
         raise InvalidConfig(
             "an audit is of one sink", remedy="Say --delta PATH, --postgres URL --table T, or --stream S"
         )
+    if postgres is not None and table is None:
+        raise InvalidConfig("--postgres needs a table", remedy="Say --table NAME")
     connection: Connection = ctx.obj
     url, options = connection.find()
     world = asyncio.run(_world(url, options, group))
@@ -102,8 +104,7 @@ def _results(
     if delta is not None:
         return delta_results(spark, delta)
     if postgres is not None:
-        if table is None:
-            raise InvalidConfig("--postgres needs a table", remedy="Say --table NAME")
+        assert table is not None
         return postgres_results(spark, postgres, table)
     reader = spark.read.format("echelon").option("broker", url).option("stream", stream or "")
     for name, value in options.items():

@@ -121,9 +121,9 @@ def _complete_group(ctx: typer.Context, incomplete: str) -> list[str]:
     ctx.obj = Connection(root.params.get("broker"), root.params.get("context"))
 
     async def names(broker: "Broker") -> list[str]:
-        from echelon.ops.listing import group_kinds
+        from echelon.cli.native import list_native
 
-        return sorted(await group_kinds(broker))
+        return [*await broker.groups(), *(row.group for row in await list_native(ctx))]
 
     try:
         return [name for name in run(ctx, names) if name.startswith(incomplete)]

@@ -11,7 +11,7 @@ from echelon.errors import UnknownName, WrongState
 if TYPE_CHECKING:
     from echelon.brokers.base import Broker
     from echelon.group.world import World
-    from echelon.ops.status import CutPartRow, CutRow
+    from echelon.ops.kept import CutPartRow, CutRow
 
 app = typer.Typer(help="Checkpoints of all positions of a group.", no_args_is_help=True)
 
@@ -23,7 +23,7 @@ def take(ctx: typer.Context, group: GroupArgument, output: FormatOption = Format
     """Have all owners drain and tell their positions, and wait until all have."""
 
     async def work(broker: "Broker") -> "list[CutRow]":
-        from echelon.ops import status
+        from echelon.ops import kept
 
         async with await administer(broker, group, "cut") as admin:
             world = admin.world
@@ -33,7 +33,7 @@ def take(ctx: typer.Context, group: GroupArgument, output: FormatOption = Format
                 raise WrongState(f"the cut {world.cut.sequence} of {group} is under way", remedy="Wait for its end")
             assert world.config is not None
             cut = await admin.cut(seconds=world.config.cut_time + 10)
-            return [row for row in status.cuts(admin.world) if row.cut == cut.sequence]
+            return [row for row in kept.cuts(admin.world) if row.cut == cut.sequence]
 
     show(run(ctx, work), output)
 
@@ -43,9 +43,9 @@ def list_cuts(ctx: typer.Context, group: GroupArgument, output: FormatOption = F
     """List the cuts that are kept."""
 
     async def work(broker: "Broker") -> "list[CutRow]":
-        from echelon.ops import status
+        from echelon.ops import kept
 
-        return status.cuts(await world_of(broker, group, "cut"))
+        return kept.cuts(await world_of(broker, group, "cut"))
 
     show(run(ctx, work), output, empty=f"{group} has no cuts; take one with: echelon cut take {group}")
 
@@ -55,11 +55,11 @@ def show_cut(ctx: typer.Context, group: GroupArgument, cut: CutArgument, output:
     """Show what a cut holds of each partition."""
 
     async def work(broker: "Broker") -> "list[CutPartRow]":
-        from echelon.ops import status
+        from echelon.ops import kept
 
         world = await world_of(broker, group, "cut")
         _check(group, world, cut)
-        return status.cut_parts(world, cut)
+        return kept.cut_parts(world, cut)
 
     show(run(ctx, work), output)
 

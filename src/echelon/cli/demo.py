@@ -1,8 +1,12 @@
 """`echelon demo`: a pipeline on this machine, with a crash in between."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
+
+_LEAST_SECONDS: Final = 20
+"""For so long readings are written, be they ever so few: the crash has to come while some are still to come."""
+_MOST_A_SECOND: Final = 1_000
 
 
 def demo(
@@ -16,7 +20,8 @@ def demo(
 
     from echelon.demo.show import show
 
-    result = asyncio.run(show(lambda words: typer.echo(words, err=json), messages=messages))
+    rate = min(_MOST_A_SECOND, messages // _LEAST_SECONDS)
+    result = asyncio.run(show(lambda words: typer.echo(words, err=json), messages=messages, a_second=rate))
     if json:
         typer.echo(msgspec.json.encode(result).decode())
     else:

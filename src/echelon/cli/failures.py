@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from echelon.brokers.base import Broker
     from echelon.group.world import World
     from echelon.ops.dead import DeadLetter, Decision
-    from echelon.ops.status import ParkedRow
+    from echelon.ops.kept import ParkedRow
 
 parked_app = typer.Typer(help="Keys that wait apart since a handler gave up.", no_args_is_help=True)
 dead_app = typer.Typer(help="Messages that were put aside since a handler gave up.", no_args_is_help=True)
@@ -31,9 +31,9 @@ def list_parked(ctx: typer.Context, group: GroupArgument, output: FormatOption =
     """List the parked keys of a group."""
 
     async def work(broker: "Broker") -> "list[ParkedRow]":
-        from echelon.ops import status
+        from echelon.ops import kept
 
-        return status.parked(await world_of(broker, group, "parked keys"))
+        return kept.parked(await world_of(broker, group, "parked keys"))
 
     show(run(ctx, work), output, empty=f"no key of {group} is parked")
 
@@ -76,8 +76,8 @@ def _choose_keys(
     async def look(broker: "Broker") -> "World":
         return await world_of(broker, group, "parked keys")
 
+    from echelon.ops.kept import parked
     from echelon.ops.listing import suggestion
-    from echelon.ops.status import parked
 
     rows = [row for row in parked(run(ctx, look)) if partition in (None, row.partition)]
     there = {row.key for row in rows}

@@ -5,12 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli.connection import ForceOption, GroupArgument, administer, confirm, now, run
+from echelon.cli.native import list_native, run_native, view_native
 from echelon.cli.output import Format, FormatOption, as_mapping, show, show_one
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from echelon.brokers.base import Broker
+    from echelon.ops.native import View
+    from echelon.pcg import Groups
 
 
 def ls(
@@ -21,11 +24,12 @@ def ls(
     """List the groups of every kind."""
 
     async def work(broker: "Broker") -> "Sequence[object]":
-        from echelon.ops.listing import group_kinds, list_groups
+        from echelon.ops.listing import list_groups
 
+        native = await list_native(ctx)
         if names:
-            return [{"group": name} for name in sorted(await group_kinds(broker))]
-        return await list_groups(broker, now())
+            return [{"group": name} for name in sorted([*await broker.groups(), *(row.group for row in native)])]
+        return sorted([*await list_groups(broker, now()), *native], key=lambda row: (row.group, row.kind))
 
     rows = run(ctx, work)
     if names and output is Format.table:
@@ -37,6 +41,13 @@ def ls(
 
 def info(ctx: typer.Context, group: GroupArgument, output: FormatOption = Format.table) -> None:
     """Show the state and the configuration of a group."""
+    from echelon.ops.listing import is_native
+
+    if is_native(group):
+        from echelon.ops import native
+
+        show_one(view_native(ctx, group, native.describe), output)
+        return
 
     async def work(broker: "Broker") -> "dict[str, object]":
         from echelon.members.follower import read_world
@@ -70,7 +81,17 @@ def rm(ctx: typer.Context, group: GroupArgument, force: ForceOption = False) -> 
                 await asyncio.sleep(admin.world.interval / 1000)
         await broker.delete_log(group)
 
-    there = run(ctx, look)
-    confirm(f"Delete the group {group}, in which {there} instances are, with its history?", force=force)
-    run(ctx, work)
+    async def work_native(groups: "Groups", found: "View") -> None:
+        await groups.delete(found.found.stream, found.found.name, found.found.kind)
+
+    from echelon.ops.listing import is_native
+
+    if is_native(group):
+        active = view_native(ctx, group, lambda found: len(found.active))
+        confirm(f"Delete the group {group}, in which {active} members are active?", force=force)
+        run_native(ctx, group, work_native)
+    else:
+        there = run(ctx, look)
+        confirm(f"Delete the group {group}, in which {there} instances are, with its history?", force=force)
+        run(ctx, work)
     typer.echo(f"deleted {group}", err=True)

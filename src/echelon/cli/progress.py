@@ -5,25 +5,33 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli.connection import GroupArgument, now, run, world_of
+from echelon.cli.native import view_native
 from echelon.cli.output import Format, FormatOption, show
 from echelon.cli.watching import CountOption, EveryOption, watch
 
 if TYPE_CHECKING:
     from echelon.brokers.base import Broker
     from echelon.group.world import World
-    from echelon.ops.status import Ends, LagRow, PartitionRow
+    from echelon.ops.progress import Ends, LagRow, PartitionRow
 
 
 def partitions(ctx: typer.Context, group: GroupArgument, output: FormatOption = Format.table) -> None:
     """Show owner, position and lag of each partition."""
+    from echelon.ops.listing import is_native
+
+    if is_native(group):
+        from echelon.ops import native
+
+        show(view_native(ctx, group, native.partitions), output)
+        return
 
     async def work(broker: "Broker") -> "tuple[World, list[PartitionRow]]":
         from echelon.members.follower import read_world
-        from echelon.ops import status
+        from echelon.ops import progress
         from echelon.ops.listing import find_log
 
         world, entries = await read_world(await find_log(broker, group, "partitions of that form"))
-        rows = status.partitions(world, await _ends(broker, group, world), now(), status.last_progress(entries))
+        rows = progress.partitions(world, await _ends(broker, group, world), now(), progress.last_progress(entries))
         return world, rows
 
     world, rows = run(ctx, work)
@@ -40,12 +48,19 @@ def lag(
     output: FormatOption = Format.table,
 ) -> None:
     """Show how much waits, in messages and in seconds."""
+    from echelon.ops.listing import is_native
+
+    if is_native(group) and not is_watched:
+        from echelon.ops import native
+
+        show(view_native(ctx, group, native.lag), output)
+        return
 
     async def look(broker: "Broker") -> "list[LagRow]":
-        from echelon.ops import status
+        from echelon.ops import progress
 
         world = await world_of(broker, group, "lag of that form")
-        return status.lag(world, await _ends(broker, group, world), now())
+        return progress.lag(world, await _ends(broker, group, world), now())
 
     if is_watched:
         watch(ctx, look, every=every, count=count, output=output)

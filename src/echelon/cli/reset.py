@@ -57,6 +57,12 @@ def reset(  # noqa: PLR0913 - one option for each place to go to
         from echelon.ops.resets import plan_reset
 
         async with await administer(broker, group, "reset") as admin:
+            config = admin.world.config
+            if keep_output and config is not None and config.delivery != "exactly_once":
+                raise InvalidConfig(
+                    f"{group} delivers {config.delivery}: no sink would take anything back",
+                    remedy="Leave out --keep-output",
+                )
             rows = await plan_reset(broker, group, admin.world, targets[0], partition or ())
             if execute:
                 before = admin.world.reset

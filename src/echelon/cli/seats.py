@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli.connection import GroupArgument, administer, now, run
+from echelon.cli.native import add_native, drop_native, map_native, step_down_native, view_native
 from echelon.cli.output import Format, FormatOption, show
-from echelon.errors import InvalidConfig, UnknownName
+from echelon.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,6 +25,13 @@ MembersArgument = Annotated[list[str], typer.Argument(metavar="MEMBER...", help=
 
 def members(ctx: typer.Context, group: GroupArgument, output: FormatOption = Format.table) -> None:
     """Show who holds the seats of a group, and who stands by."""
+    from echelon.ops.listing import is_native
+
+    if is_native(group):
+        from echelon.ops import native
+
+        show(view_native(ctx, group, native.members), output, empty=f"{group} has no members")
+        return
 
     async def work(broker: "Broker") -> "list[MemberRow]":
         from echelon.members.follower import read_world
@@ -42,6 +50,11 @@ def members(ctx: typer.Context, group: GroupArgument, output: FormatOption = For
 @member_app.command("add")
 def add(ctx: typer.Context, group: GroupArgument, members: MembersArgument) -> None:
     """Add seats to a group with a list of members. Partitions that need not move are not touched."""
+    from echelon.ops.listing import is_native
+
+    if is_native(group):
+        _tell_members(group, add_native(ctx, group, members))
+        return
 
     def change(config: "Config") -> tuple[str, ...]:
         known = [member for member in members if member in config.seats()]
@@ -55,10 +68,17 @@ def add(ctx: typer.Context, group: GroupArgument, members: MembersArgument) -> N
 @member_app.command("drop")
 def drop(ctx: typer.Context, group: GroupArgument, members: MembersArgument) -> None:
     """Drop seats from a group with a list of members. Their partitions are drained and go to the others."""
+    from echelon.ops.listing import is_native
+
+    if is_native(group):
+        _tell_members(group, drop_native(ctx, group, members))
+        return
 
     def change(config: "Config") -> tuple[str, ...]:
+        from echelon.ops.listing import check_member
+
         for member in members:
-            _check_member(group, member, config.seats())
+            check_member(group, member, config.seats())
         return tuple(member for member in config.seats() if member not in members)
 
     _change_members(ctx, group, change)
@@ -81,7 +101,11 @@ def _change_members(ctx: typer.Context, group: str, change: "Callable[[Config], 
             await admin.configure(lambda found: structs.replace(found, members=change(found)))
             return admin.world.config.seats() if admin.world.config is not None else ()
 
-    typer.echo(f"members of {group}: {', '.join(run(ctx, work)) or 'none'}", err=True)
+    _tell_members(group, run(ctx, work))
+
+
+def _tell_members(group: str, members: "Sequence[str]") -> None:
+    typer.echo(f"members of {group}: {', '.join(members) or 'none'}", err=True)
 
 
 @map_app.command("set")
@@ -94,6 +118,12 @@ def set_map(
     from msgspec import structs
 
     from echelon.cli.create import pairs
+    from echelon.ops.listing import is_native
+
+    if is_native(group):
+        map_native(ctx, group, pairs(mapping))
+        typer.echo(f"{group} is mapped", err=True)
+        return
 
     async def work(broker: "Broker") -> None:
         async with await administer(broker, group, "mapping of that form") as admin:
@@ -109,6 +139,13 @@ def set_map(
 def clear_map(ctx: typer.Context, group: GroupArgument) -> None:
     """Take the mapping away: its members stay, and partitions are spread evenly over them."""
     from msgspec import structs
+
+    from echelon.ops.listing import is_native
+
+    if is_native(group):
+        map_native(ctx, group, {})
+        typer.echo(f"{group} is no longer mapped, and has no members; add them with: echelon member add", err=True)
+        return
 
     def change(config: "Config") -> "Config":
         if config.mapping is None:
@@ -134,6 +171,12 @@ def step_down(
     ],
 ) -> None:
     """Have the holder of a seat give it up. A stand-by takes it, if there is one."""
+    from echelon.ops.listing import is_native
+
+    if is_native(group):
+        step_down_native(ctx, group, member)
+        typer.echo(f"{member} steps down", err=True)
+        return
 
     async def work(broker: "Broker") -> str:
         async with await administer(broker, group, "step-down of that form") as admin:
@@ -146,6 +189,8 @@ def step_down(
 
 
 def _find_seat(group: str, world: "World", wanted: str) -> str:
+    from echelon.ops.listing import check_member
+
     if wanted in world.seats:
         return wanted
     named = [i.id for i in world.instances.values() if i.id.startswith(wanted) or i.profile.name == wanted]
@@ -153,14 +198,7 @@ def _find_seat(group: str, world: "World", wanted: str) -> str:
     if len(seats) > 1:
         raise InvalidConfig(f"'{wanted}' stands for several instances of {group}", remedy="Give more of its id")
     names = [i.profile.name for i in world.instances.values()]
-    _check_member(group, seats[0] if seats else wanted, [*world.seats, *names])
+    check_member(group, seats[0] if seats else wanted, [*world.seats, *names])
     if not seats:
         raise InvalidConfig(f"{wanted} holds no seat in {group}", remedy=f"See: echelon members {group}")
     return seats[0]
-
-
-def _check_member(group: str, member: str, known: "Sequence[str]") -> None:
-    from echelon.ops.listing import suggestion
-
-    if member not in known:
-        raise UnknownName(f"{group} has no member {member}", remedy=suggestion(member, list(known), f"members {group}"))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli.connection import now
+from echelon.cli.native import list_native
 from echelon.cli.output import Format, FormatOption
 from echelon.cli.watching import CountOption, EveryOption, watch
 
@@ -28,6 +29,6 @@ def top(
     rates = Rates()
 
     async def look(broker: "Broker") -> "list[RateRow]":
-        return await rates.look(broker, now(), groups or ())
+        return await rates.look(broker, now(), groups or (), await list_native(ctx))
 
     watch(ctx, look, every=every, count=count, output=output)

@@ -9,7 +9,7 @@ from echelon.brokers.base import Broker, Reader
 from echelon.errors import OutOfRange
 from echelon.group.config import Config
 from echelon.model import Bounds, partition_name
-from echelon.ops.status import Ends
+from echelon.ops.progress import Ends
 
 _AT_ONCE: Final = 16
 # How far to look for the first message from a position on: sequences of other partitions lie between.

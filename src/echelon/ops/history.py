@@ -98,8 +98,9 @@ def _ordered(record: Record) -> str:
             return f"the seat with epoch {epoch}"
         case Pause(until=until):
             return "until it is resumed" if until is None else f"until {when(until):%Y-%m-%d %H:%M:%S} UTC"
-        case Reset(positions=positions, cut=cut):
-            return (f"to the cut {cut}: " if cut else "") + ", ".join(f"{n} to {p}" for n, p in positions.items())
+        case Reset(positions=positions, cut=cut, keep=keep):
+            told = ", ".join(f"{name} to {position}" for name, position in positions.items())
+            return (f"to the cut {cut}: " if cut else "") + told + ("; the sink keeps what it has" if keep else "")
         case Retire(cut=cut):
             return f"the cut {cut}"
         case Unpark(partition=partition, keys=keys, skip=skip):

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import msgspec
 
 from echelon.group.world import World
-from echelon.ops.status import Ends, group_row, when
+from echelon.ops.progress import Ends
+from echelon.ops.status import group_row, when
 
 
 def describe(group: str, world: World, ends: Mapping[str, Ends], now: int) -> dict[str, object]:

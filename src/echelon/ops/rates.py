@@ -34,9 +34,12 @@ class Rates:
     def __init__(self) -> None:
         self._last: dict[str, tuple[int, dict[str, int]]] = {}
 
-    async def look(self, broker: Broker, now: int, only: Sequence[str] = ()) -> list[RateRow]:
-        """All groups on the broker, or only some; `now` is the observer's clock in milliseconds."""
-        rows = [row for row in await list_groups(broker, now) if not only or row.group in only]
+    async def look(
+        self, broker: Broker, now: int, only: Sequence[str] = (), native: Sequence[GroupRow] = ()
+    ) -> list[RateRow]:
+        """All groups on the broker and these native ones, or only some; `now` is the observer's clock."""
+        found = [*await list_groups(broker, now), *native]
+        rows = [row for row in found if not only or row.group in only]
         return [await self._rate(broker, row, now) for row in rows]
 
     async def _rate(self, broker: Broker, row: GroupRow, now: int) -> RateRow:

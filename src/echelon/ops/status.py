@@ -1,34 +1,21 @@
-"""A group as tables: pure views of a world, of what its partitions hold, and of an observer's clock.
+"""A group and its members as tables: pure views of a world and of an observer's clock.
 
 A row is a frozen struct; its fields are the columns, the same in a table, in JSON and in CSV. Times are in UTC.
 `now` is the observer's clock in milliseconds; only the age of the newest record is told by it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Literal
 
 from msgspec import Struct
 
-from echelon.group.records import Advance, CutPart, Heartbeat, Progress, Record, Release, decode
 from echelon.group.world import Instance, Partition, World
-from echelon.model import Entry, partition_order
+from echelon.model import partition_order
 
 State = Literal["active", "empty", "paused", "cutting", "silent", "deleted"]
 Role = Literal["active", "standby", "vacant"]
 Place = Literal["owned", "moving", "waiting", "paused", "held", "idle"]
-
-
-class Ends(Struct, frozen=True):
-    """What a partition holds, seen from the group's position.
-
-    `lag` counts the messages from the position on; `oldest` is the broker time of the first of them.
-    """
-
-    first: int
-    end: int
-    lag: int
-    oldest: int | None = None
 
 
 class GroupRow(Struct, frozen=True, kw_only=True):
@@ -62,63 +49,6 @@ class MemberRow(Struct, frozen=True, kw_only=True):
     partitions: int | None = None
     priority: int | None = None
     seen_seconds: float | None = None
-
-
-class PartitionRow(Struct, frozen=True, kw_only=True):
-    """A partition: who owns it, how far the group is in it, and how much waits."""
-
-    partition: str
-    state: Place
-    member: str | None
-    owner: str | None
-    epoch: int | None
-    position: int
-    end: int | None = None
-    lag: int | None = None
-    lag_seconds: float | None = None
-    in_flight: int | None = None
-    parked: int = 0
-    last_progress: datetime | None = None
-
-
-class LagRow(Struct, frozen=True, kw_only=True):
-    """How much waits in a partition; the last row is the total."""
-
-    partition: str
-    owner: str | None
-    position: int | None
-    end: int | None
-    lag: int | None
-    lag_seconds: float | None
-
-
-class CutRow(Struct, frozen=True, kw_only=True):
-    """A cut of a group."""
-
-    cut: int
-    taken: datetime
-    kind: Literal["asked", "periodic"]
-    partitions: int
-    parked: int
-    saved_bytes: int
-
-
-class CutPartRow(Struct, frozen=True, kw_only=True):
-    """A partition's part of a cut."""
-
-    partition: str
-    position: int
-    parked: int
-    saved_bytes: int
-
-
-class ParkedRow(Struct, frozen=True, kw_only=True):
-    """A parked key, and the sequence of the first message that waits."""
-
-    partition: str
-    key: str
-    sequence: int
-    asked: Literal["retry", "skip"] | None
 
 
 def when(milliseconds: int) -> datetime:
@@ -171,6 +101,11 @@ def group_row(name: str, world: World, now: int) -> GroupRow:
         standby=sum(row.role == "standby" and row.state in {"fresh", "unknown"} for row in rows),
         pending=sum(partition.pending for partition in world.partitions.values()),
     )
+
+
+def in_order(world: World) -> list[tuple[str, Partition]]:
+    """The partitions by name, in order."""
+    return sorted(world.partitions.items(), key=lambda item: partition_order(item[0]))
 
 
 def members(world: World, now: int, times: Mapping[int, int] | None = None) -> list[MemberRow]:
@@ -243,107 +178,3 @@ def place(world: World, partition: Partition, now: int) -> Place:
     # Who gains what was not released waits for two intervals; that it has begun is read only when it reports.
     waits = partition.waits and not partition.reported and world.time - partition.since <= 2 * world.interval
     return "waiting" if waits else "owned"
-
-
-def partitions(
-    world: World, ends: Mapping[str, Ends], now: int, progress: Mapping[str, int] | None = None
-) -> list[PartitionRow]:
-    """All partitions, in order. `progress` has the broker time of the last progress of each."""
-    return [
-        PartitionRow(
-            partition=name,
-            state=place(world, partition, now),
-            member=partition.seat,
-            owner=label(world, partition.owner),
-            epoch=partition.epoch or None,
-            position=partition.position,
-            end=ends[name].end if name in ends else None,
-            lag=ends[name].lag if name in ends else None,
-            lag_seconds=_seconds(ends.get(name), now),
-            in_flight=partition.in_flight if partition.owner is not None else None,
-            parked=len(partition.parked),
-            last_progress=when((progress or {})[name]) if name in (progress or {}) else None,
-        )
-        for name, partition in _in_order(world)
-    ]
-
-
-def lag(world: World, ends: Mapping[str, Ends], now: int) -> list[LagRow]:
-    """How much waits in each partition, and in all of them; in seconds, the longest wait."""
-    rows = [
-        LagRow(
-            partition=name,
-            owner=label(world, partition.owner),
-            position=partition.position,
-            end=ends[name].end,
-            lag=ends[name].lag,
-            lag_seconds=_seconds(ends[name], now),
-        )
-        for name, partition in _in_order(world)
-        if name in ends
-    ]
-    longest = max((row.lag_seconds for row in rows if row.lag_seconds is not None), default=None)
-    total = sum(row.lag or 0 for row in rows)
-    return [
-        *rows,
-        LagRow(partition="total", owner=None, position=None, end=None, lag=total, lag_seconds=longest),
-    ]
-
-
-def _seconds(ends: Ends | None, now: int) -> float | None:
-    if ends is None:
-        return None
-    return 0.0 if ends.oldest is None else round(max(0, now - ends.oldest) / 1000, 1)
-
-
-def cuts(world: World) -> list[CutRow]:
-    """The cuts that are kept, the latest last."""
-    return [
-        CutRow(
-            cut=cut.sequence,
-            taken=when(cut.broker_time),
-            kind="periodic" if cut.periodic else "asked",
-            partitions=len(cut.parts),
-            parked=sum(len(part.parked) for part in cut.parts.values()),
-            saved_bytes=sum(len(part.state or b"") for part in cut.parts.values()),
-        )
-        for _, cut in sorted(world.cuts.items())
-    ]
-
-
-def cut_parts(world: World, cut: int) -> list[CutPartRow]:
-    """What a cut that is kept holds of each partition."""
-    parts = world.cuts[cut].parts
-    return [
-        CutPartRow(
-            partition=name,
-            position=parts[name].position,
-            parked=len(parts[name].parked),
-            saved_bytes=len(parts[name].state or b""),
-        )
-        for name in sorted(parts, key=partition_order)
-    ]
-
-
-def parked(world: World) -> list[ParkedRow]:
-    """The parked keys of all partitions, each with what was asked for it and is not done yet."""
-    rows = []
-    for name, partition in _in_order(world):
-        for key, sequence in sorted(partition.parked.items(), key=lambda item: item[1]):
-            call = partition.called.get(key)
-            asked: Literal["retry", "skip"] | None = None if call is None else "skip" if call.skip else "retry"
-            rows.append(ParkedRow(partition=name, key=key, sequence=sequence, asked=asked))
-    return rows
-
-
-def last_progress(entries: Iterable[Entry]) -> dict[str, int]:
-    """The broker time of the last record among the entries that told of progress, by partition."""
-    return {name: entry.time for entry in entries for name in _progress(decode(entry.data))}
-
-
-def _progress(record: Record | None) -> Mapping[str, Progress]:
-    return record.progress if isinstance(record, Heartbeat | Advance | Release | CutPart) else {}
-
-
-def _in_order(world: World) -> list[tuple[str, Partition]]:
-    return sorted(world.partitions.items(), key=lambda item: partition_order(item[0]))

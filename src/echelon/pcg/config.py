@@ -127,11 +127,15 @@ def _destination(filter: PartitioningFilter, partitions: int) -> str:
     return f"{{{{Partition({arguments})}}}}.{number_wildcards(filter.filter)}"
 
 
-def check_names(stream: str, group: str) -> None:
-    """Raise InvalidConfig unless these can name a stream and a group on it."""
-    for what, name in (("stream", stream), ("group", group)):
-        if not _NAME.fullmatch(name):
-            raise InvalidConfig(f"'{name}' cannot name a {what}", remedy="Use letters, digits and - _ =")
+def check_names(stream: str, group: str, config: Membership | None = None) -> None:
+    """Raise InvalidConfig unless these can name a stream, a group on it and its members."""
+    members = config.names() if config is not None else ()
+    short = config is not None and config.format == "v0.1"
+    for what, name in (("stream", stream), ("group", group), *(("member", member) for member in members)):
+        pattern = _SHORT_NAME if short and what == "member" else _NAME
+        if not pattern.fullmatch(name):
+            most = ", at most 16" if pattern is _SHORT_NAME else ""
+            raise InvalidConfig(f"'{name}' cannot name a {what}", remedy=f"Use letters, digits and - _ ={most}")
 
 
 def check(config: GroupConfig) -> None:
@@ -148,22 +152,11 @@ def check(config: GroupConfig) -> None:
     _check_apart(config.subjects())
     if config.format != "current":
         _check_format(config)
-    check_members(config)
-
-
-def check_members(config: Membership) -> None:
-    """Raise InvalidConfig, naming the mistake, unless the group may have these members."""
     if config.members and config.member_mappings:
         raise InvalidConfig("a group has either members or mappings of members to partitions, not both")
-    pattern = _SHORT_NAME if config.format == "v0.1" else _NAME
-    for member in config.names():
-        if not pattern.fullmatch(member):
-            remedy = "Use letters, digits and - _ =" + (", at most 16" if config.format == "v0.1" else "")
-            raise InvalidConfig(f"'{member}' cannot name a member", remedy=remedy)
-    mappings = config.member_mappings
-    if mappings:
-        mapping = {each.member: tuple(map(str, each.partitions)) for each in mappings}
-        if len(mapping) < len(mappings):
+    if config.member_mappings:
+        mapping = {each.member: tuple(map(str, each.partitions)) for each in config.member_mappings}
+        if len(mapping) < len(config.member_mappings):
             raise InvalidConfig("the mapping names a member twice")
         check_mapping(mapping, map(str, range(config.max_members)))
 

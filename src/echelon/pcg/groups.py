@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from echelon.brokers.nats.broker import NatsBroker
 from echelon.brokers.nats.pull_consumers import ConsumerInfo, Consumers, connect
 from echelon.errors import (
     BrokerError,
@@ -27,7 +28,6 @@ from echelon.pcg.config import (
     MemberMapping,
     StaticConfig,
     check,
-    check_members,
     check_names,
 )
 from echelon.pcg.formats import decode, encode, encode_change, recognise
@@ -60,7 +60,7 @@ class Found(Struct, frozen=True):
 async def open_groups(url: str, **options: object) -> "AsyncGenerator[Groups, None]":
     """Groups over a connection of their own; URL and options as `NatsBroker` takes them. Raises as it does."""
     async with connect(url, **options) as consumers:
-        yield Groups(consumers)
+        yield Groups(consumers, lambda: NatsBroker(url, **options))
 
 
 class Groups:
@@ -69,8 +69,10 @@ class Groups:
     Entries are changed by compare-and-set, and tried again if somebody else was faster: no change is lost.
     """
 
-    def __init__(self, consumers: Consumers) -> None:
+    def __init__(self, consumers: Consumers, broker: Callable[[], NatsBroker]) -> None:
         self.consumers = consumers
+        self.broker = broker
+        """A broker for the same account, not entered yet: dead letters go there."""
         self._buckets = {kind: Bucket(consumers, kind) for kind in KINDS}
 
     def bucket(self, kind: Kind) -> Bucket:
@@ -83,7 +85,7 @@ class Groups:
         Raises GroupExists if there is one of that name and kind that is not equal, InvalidConfig. For an elastic
         group that is there, the members do not matter: it keeps its own.
         """
-        check_names(stream, group)
+        check_names(stream, group, config)
         check(config)
         kind: Kind = "static" if isinstance(config, StaticConfig) else "elastic"
         details = await self.consumers.details(stream)
@@ -167,7 +169,7 @@ class Groups:
         found = await self.get(stream, group, kind)
         bucket, key = self.bucket(found.kind), _key(stream, group)
         while not await bucket.delete(key, await bucket.revision(key)):
-            await asyncio.sleep(_PAUSE_SECONDS)
+            continue  # It was changed just now; it goes all the same.
         if found.kind == "elastic":
             try:
                 await self.consumers.delete_stream(found.consumed)
@@ -218,22 +220,28 @@ class Groups:
     async def _change(self, stream: str, group: str, change: Callable[[ElasticConfig], ElasticConfig]) -> Found:
         bucket, key = self.bucket("elastic"), _key(stream, group)
         for _ in range(_ATTEMPTS):
-            found = await self.get(stream, group, "elastic")
             entry = await bucket.get(key)
+            if entry is None:
+                raise GroupNotFound(f"there is no elastic group {group} on the stream {stream}")
+            found = await self._found("elastic", stream, group, entry)
             assert isinstance(found.config, ElasticConfig)
             config = change(found.config)
-            check_members(config)
-            if entry is None or entry.revision != found.revision:
-                continue
+            check_names(stream, group, config)
+            check(config)
             if await bucket.put(key, encode_change(entry.data, config), entry.revision):
                 return replace(found, config=config)
             await asyncio.sleep(_PAUSE_SECONDS * random.random())
         raise GroupError(f"the group {key} is changed by others all the time", remedy="Try again later")
 
     async def active_members(self, stream: str, group: str, kind: Kind | None = None) -> tuple[str, ...]:
-        """The members that have an instance now, sorted: they have a consumer, and it is asked. Raises GroupNotFound."""
-        infos = await self._member_consumers(await self.get(stream, group, kind))
-        return tuple(sorted(member for member, info in infos.items() if info.num_waiting or info.pinned))
+        """The members that have an instance now, sorted. Raises GroupNotFound.
+
+        The consumers of an elastic group go when nobody asks them any more; those of a static one stay.
+        """
+        found = await self.get(stream, group, kind)
+        infos = await self._member_consumers(found)
+        asked = {member for member, info in infos.items() if info.num_waiting or info.pinned}
+        return tuple(sorted(asked if found.kind == "static" else infos))
 
     async def is_in_membership_and_active(
         self, stream: str, group: str, member: str, kind: Kind | None = None

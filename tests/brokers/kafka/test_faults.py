@@ -132,13 +132,16 @@ def test_a_log_whose_folder_takes_no_more_is_full_and_loses_nothing(many_folders
 
     async def scenario() -> None:
         async with KafkaBroker(server.url, timeout=3) as broker:
-            log = await broker.create_log(name("group"))
+            group = name("group")
+            log = await broker.create_log(group)
             data = [bytes([n]) * 900_000 for n in range(8)]
             sequences = [await log.append(each) for each in data]
             # No file may grow beyond that: to the broker this is a disk that cannot be written to.
             resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (11 << 20, resource.RLIM_INFINITY))
             with pytest.raises(StorageFull):
                 await append_to_the_limit(log, sequences, data)
+            with pytest.raises(StorageFull):
+                await (await broker.writer()).write(f"__echelon.{group}", b"by the same way as data")
             await asyncio.to_thread(server.kill)
             await asyncio.to_thread(server.start)
             last = await append_again(log, b"there is room again")
@@ -159,7 +162,7 @@ def test_a_kafka_whose_only_folder_fails_stops_which_is_told_and_nothing_is_lost
             data = [bytes([n]) * 900_000 for n in range(8)]
             sequences = [await log.append(each) for each in data]
             resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (11 << 20, resource.RLIM_INFINITY))
-            with pytest.raises(Unreachable, match=r"no broker answers at 127\.0\.0\.1:\d+.*If its log folders fail"):
+            with pytest.raises(Unreachable, match=r"no broker answers at 127\.0\.0\.1:\d+.*log folders fail"):
                 await append_to_the_limit(log, sequences, data)
             assert server.status() == "died"
             await asyncio.to_thread(server.start)

@@ -63,13 +63,11 @@ def client_options(security: NatsSecurity) -> dict[str, Any]:
 class NatsHarness:
     """Streams take `<name>.<key>`; the key is the second token. `security` is what the server wants of clients."""
 
-    def __init__(
-        self, server: NatsServer, partitioning: Partitioning, security: NatsSecurity = NatsSecurity("")
-    ) -> None:
+    def __init__(self, server: NatsServer, partitioning: Partitioning, security: NatsSecurity | None = None) -> None:
         self.server = server
         self.url = server.url
         self.partitioning = partitioning
-        self.security = security
+        self.security = security or NatsSecurity("")
 
     def connect(self, *, timeout: float = 5.0) -> NatsBroker:
         return NatsBroker(self.url, timeout=timeout, **options_of(self.security))

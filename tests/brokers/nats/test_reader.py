@@ -335,6 +335,48 @@ def test_a_long_range_is_read_without_a_consumer_where_none_is_allowed(nats_serv
     asyncio.run(run())
 
 
+OTHER_ACCOUNT = """accounts {
+  OWNER: {
+    jetstream: enabled
+    users: [ {user: owner, password: owner} ]
+    exports: [ {service: "$JS.API.>", response: stream} ]
+  }
+  GUEST: {
+    users: [ {user: guest, password: guest} ]
+    imports: [ {service: {account: OWNER, subject: "$JS.API.>"}, to: "JS.owner.>"} ]
+  }
+}"""
+
+
+@pytest.mark.parametrize(
+    ("config", "user", "guest", "options"),
+    [
+        ("jetstream { domain: hub }", "", "", {"domain": "hub"}),
+        (OTHER_ACCOUNT, "owner:owner@", "guest:guest@", {"api_prefix": "JS.owner"}),
+    ],
+    ids=["domain", "api_prefix"],
+)
+def test_a_long_range_is_read_under_another_prefix_of_the_api(
+    nats_servers: NatsServers, config: str, user: str, guest: str, options: dict[str, str]
+) -> None:
+    server = nats_servers(config=config)
+    harness = NatsHarness(server, "computed")
+    harness.url = f"nats://{user}127.0.0.1:{server.port}"
+
+    async def run() -> None:
+        with patch.object(windows, "MESSAGES", 100):
+            async with (
+                harness.connect() as owner,
+                NatsBroker(f"nats://{guest}127.0.0.1:{server.port}", **options) as broker,
+            ):
+                _, stream, _ = await filled(harness, owner, 2, 5000)
+                reader = await broker.reader("group", stream)
+                parts = await asyncio.gather(*(read_all(reader, partition, 1, 5001) for partition in range(2)))
+                assert sorted(n for part in parts for n in numbers(part)) == list(range(5000))
+
+    asyncio.run(run())
+
+
 def test_headers_are_the_same_however_a_message_is_read(nats_servers: NatsServers) -> None:
     """By direct get and through a consumer, as it was published and from a derived stream."""
     server = nats_servers()

@@ -7,6 +7,7 @@ from typing import Final, Self
 from msgspec.structs import replace
 
 from echelon.brokers.kafka.connection import Connection
+from echelon.brokers.kafka.diagnosis import why_not_stored
 from echelon.brokers.kafka.log import PREFIX, KafkaLog, log_config
 from echelon.brokers.kafka.reader import KafkaReader
 from echelon.brokers.kafka.settings import Settings
@@ -36,7 +37,10 @@ class KafkaWriter:
         pairs = [(name, value.encode()) for name, value in (headers or {}).items()]
         if id:
             pairs.append(("echelon-id", id.encode()))
-        return await self._connection.data_sender.send(subject, data, key=key, headers=pairs)
+        try:
+            return await self._connection.data_sender.send(subject, data, key=key, headers=pairs)
+        except Unreachable as error:
+            raise await why_not_stored(self._connection, subject, error) from error
 
 
 class KafkaBroker:

@@ -8,15 +8,15 @@ from typing import Final
 from confluent_kafka import Message, TopicPartition
 
 from echelon.brokers.kafka.connection import Connection
+from echelon.brokers.kafka.diagnosis import why_not_stored
 from echelon.brokers.kafka.feed import Feed, PlaceLost
 from echelon.brokers.kafka.messages import to_entries
 from echelon.brokers.kafka.ranges import read_range
-from echelon.errors import EchelonError, GroupNotFound, StorageFull, StreamNotFound, Unreachable
+from echelon.errors import GroupNotFound, StreamNotFound, Unreachable
 from echelon.model import Bounds, Entry
 
 PREFIX: Final = "__echelon."
 _RETRY: Final = 0.2
-_DIAGNOSIS: Final = 1.0
 
 
 def log_config(replicas: int) -> dict[str, str]:
@@ -47,7 +47,7 @@ class KafkaLog:
         except StreamNotFound as error:
             raise self._gone() from error
         except Unreachable as error:
-            raise await self._diagnose(error) from error
+            raise await why_not_stored(self._connection, self._topic, error) from error
 
     async def bounds(self) -> Bounds:
         """The oldest offset in the log, and one past the newest."""
@@ -117,23 +117,6 @@ class KafkaLog:
             raise self._gone() from error
         if topic.identity != self._identity:
             raise self._gone()
-
-    async def _diagnose(self, error: Unreachable) -> EchelonError:
-        """Why a record may not have been stored, as far as the brokers tell."""
-        try:
-            async with asyncio.timeout(_DIAGNOSIS):
-                topic = await self._connection.admin.topic(self._topic)
-        except (Unreachable, TimeoutError):
-            remedy = "Check that it runs and can be reached. If its log folders fail, it stops; its own log says so"
-            return Unreachable(f"{error.what}; no broker answers at {self._connection.settings.servers}", remedy=remedy)
-        except StreamNotFound:
-            return self._gone()
-        if topic.leaderless:
-            return StorageFull(
-                f"{error.what}; its replicas are on brokers that run, and none of them can store it",
-                remedy="See to the brokers' log folders",
-            )
-        return error
 
     def _gone(self) -> GroupNotFound:
         return GroupNotFound(f"there is no group {self._group}: its log, the topic {self._topic}, is not there")

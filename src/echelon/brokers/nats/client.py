@@ -94,6 +94,16 @@ class EchelonClient(Client):
         self.parser.set_sink(number_of(subscription), sink)
         return subscription
 
+    async def drain_sink(self, subscription: Subscription) -> None:
+        """End a subscription of `subscribe_sink`, when all that the server had sent for it has come."""
+        try:
+            if not self.is_closed:
+                await subscription.unsubscribe()
+            if self.is_connected:
+                await self.flush()
+        finally:
+            self.parser.set_sink(number_of(subscription), None)
+
     async def unsubscribe_sink(self, subscription: Subscription) -> None:
         """End a subscription of `subscribe_sink`, also while there is no connection."""
         self.parser.set_sink(number_of(subscription), None)

@@ -219,6 +219,14 @@ class Connection:
         """End a subscription."""
         await self._client.unsubscribe_sink(subscription)
 
+    async def drain(self, subscription: Subscription) -> None:
+        """End a subscription; returns when what the server had sent before it heard of that has come."""
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                await self._client.drain_sink(subscription)
+        except (TimeoutError, errors.Error) as error:
+            _log.debug("a subscription at %s was not drained: %s", self.settings.place, error)
+
     async def _ask(
         self, subject: str, payload: bytes, request: Single | Many, headers: Mapping[str, str] | None = None
     ) -> None:

@@ -104,12 +104,14 @@ class Pull:
     ) -> None:
         await self.close()
 
-    async def close(self) -> None:
-        """Take no more. The server is told before anything that is sent later, such as an ack."""
+    async def close(self) -> list[Pulled]:
+        """Take no more; returns what came and was not taken. An ack that is sent later brings no other message."""
         self._connection.listeners.discard(self._note_connection)
         subscription, self._subscription = self._subscription, None
         if subscription:
-            await self._connection.unsubscribe(subscription)
+            await self._connection.drain(subscription)
+        got, self._got = self._got, []
+        return got
 
     async def take(self, seconds: float) -> list[Pulled]:
         """What has come since the last call; waits for it, but then returns an empty list.
@@ -135,12 +137,16 @@ class Pull:
         self._ask(max(1, self._request.batch - self._outstanding - len(self._got)))
 
     def forget_pin(self) -> None:
-        """The pin is known to be another's: ask without it, as after a refusal."""
+        """The pin is known to be another's: ask without it, as after a refusal.
+
+        What was not taken is dropped: the server gives it to whoever is pinned now.
+        """
         pin, self.pin, self._pin_line = self.pin, "", _NO_PIN
         if pin:
             # The server will refuse them too, but perhaps only when it has another message.
             self._requests = {number: asked for number, asked in self._requests.items() if asked.pin != pin}
             self._outstanding = sum(asked.batch for asked in self._requests.values())
+            self._got = []
             self._on_unpinned(pin)
             self._ask_for_more()
 

@@ -32,12 +32,16 @@ if TYPE_CHECKING:
 _FOR_EVER: Final = sys.maxsize
 _CHECK_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 0.01
+# How much is looked at to tell a partition's lag, where the server cannot.
+_COUNTED: Final = 1000
+_COUNTED_BYTES: Final = 1 << 20
 
 
 class NatsReader:
     """A stream's data, as `echelon.brokers.base.Reader` describes it.
 
-    Where readers compute the partition, `lag` counts the messages of all partitions.
+    Where readers compute the partition, `lag` is exact if no more than a thousand messages of all partitions (1 MiB)
+    lie ahead. Of more it is an estimate, by the partition's share of the first ones; at least 1.
     """
 
     def __init__(self, js: JetStream, stream: Stream, layout: Layout, *, alone: bool) -> None:
@@ -58,8 +62,17 @@ class NatsReader:
 
     async def lag(self, partition: int, position: int) -> int:
         """How many messages lie from `position` on."""
-        batch = await self._get_one(partition, {"seq": max(position, 1)})
-        return batch.pending + len(batch.sequences)
+        start = max(position, 1)
+        if self._layout.filters or self._layout.partitions == 1:
+            batch = await self._get_one(partition, {"seq": start})
+            return batch.pending + len(batch.sequences)
+        only = {"next_by_subj": self._layout.filter} if self._layout.filter else {}
+        body = {"seq": start, "batch": _COUNTED, "max_bytes": _COUNTED_BYTES, **only}
+        batch = await self._js.get(self._layout.source, body)
+        places = map(self._splitter.place, batch.subjects, batch.headers)
+        own = sum(place is not None and place.partition == partition for place in places)
+        # The messages that were not looked at are taken to be spread as those that were.
+        return max(1, own + batch.pending * own // max(1, len(batch.sequences))) if batch.pending else own
 
     async def read(self, partition: int, start: int, end: int) -> AsyncGenerator[list[Message], None]:
         """The messages of a range, in lists of bounded size."""

@@ -1,0 +1,111 @@
+"""How long an instance may take itself for the active one.
+
+The server pins a client until that has asked for nothing for the pin's timeout. An instance knows that it was pinned
+when it asks (which begins the timeout anew), asks next who is pinned, and is told its own id. From the moment it had
+asked it may begin with messages for one timeout, by its own clock, which counts a machine's sleep. So an instance
+that was suspended or cut off begins with nothing when it comes back, however much it had received.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from echelon.brokers.nats.pull import Pull
+from echelon.brokers.nats.pull_consumers import Consumers
+from echelon.errors import Unreachable
+from echelon.members.clock import now
+from echelon.pcg.seat import Seat
+
+logger = logging.getLogger(__name__)
+
+
+class Turn(Protocol):
+    """What is told when an instance becomes active, or is so no more."""
+
+    def __call__(self, *, active: bool) -> None:
+        """Must not block."""
+        ...
+
+
+class Lease:
+    """An instance's knowledge of its pin. `keep` runs beside the pulling.
+
+    `turn(active=...)` is called when the instance becomes active, and when it is so no more.
+    """
+
+    def __init__(self, consumers: Consumers, seat: Seat, turn: Turn) -> None:
+        self.until = 0
+        """No message may be begun after this, in milliseconds of `members.clock`."""
+        self.pending = 0
+        """How many messages waited when it was last renewed."""
+        self._consumers = consumers
+        self._seat = seat
+        self._turn = turn
+        self._period = min(seat.pin_seconds, seat.ack_wait) / 3
+        self._is_active = False
+        self._wanted = asyncio.Event()
+        self._granted = asyncio.Event()
+
+    @property
+    def holds(self) -> bool:
+        """Whether a message may be begun now."""
+        return now() < self.until
+
+    async def granted(self) -> None:
+        """Return when a message may be begun."""
+        while not self.holds:
+            self._granted.clear()
+            self._wanted.set()
+            await self._granted.wait()
+
+    def pinned(self) -> None:
+        """A message came under a new id: who knows when it was sent."""
+        self.until = 0
+        self._wanted.set()
+
+    def lost(self) -> None:
+        """The server has refused the id."""
+        self.until = 0
+        if self._is_active:
+            self._is_active = False
+            self._turn(active=False)
+
+    async def keep(self, pull: Pull, still_at_work: Callable[[], None]) -> None:
+        """Renew the lease for ever. `still_at_work` is called each time that nobody else is known to be active.
+
+        Raises ConsumerNotFound, StreamNotFound.
+        """
+        while True:
+            try:
+                async with asyncio.timeout(self._period):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+            self._wanted.clear()
+            try:
+                await self._renew(pull, still_at_work)
+            except Unreachable as error:
+                logger.info("who is active on %s is not known: %s", self._seat.consumer, error)
+                await asyncio.sleep(self._period / 10)
+
+    async def _renew(self, pull: Pull, still_at_work: Callable[[], None]) -> None:
+        pin, asked = pull.pin, now()
+        if not pin:
+            return
+        pull.renew()
+        info = await self._consumers.info(self._seat.stream, self._seat.consumer)
+        self.pending = info.num_pending
+        if pull.pin != pin:
+            return
+        if info.pinned == pin:
+            self.until = asked + int(self._seat.pin_seconds * 1000)
+            self._granted.set()
+            if not self._is_active:
+                self._is_active = True
+                self._turn(active=True)
+        if info.pinned in (pin, ""):
+            # Unpinned, but nobody is active yet: what was begun may end, and is not to be delivered again.
+            still_at_work()
+        else:
+            pull.forget_pin()

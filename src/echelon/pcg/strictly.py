@@ -1,0 +1,133 @@
+"""Strict order: one message at a time, and the next only when it is acknowledged."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+from msgspec import Struct
+
+from echelon.brokers.nats.pull_message import Pulled
+from echelon.errors import Unreachable
+from echelon.members.handlers import check_result, in_thread
+from echelon.model import Message
+from echelon.pcg.ledger import Ledger, Source
+from echelon.pcg.session import Session
+from echelon.pcg.work import Work
+
+logger = logging.getLogger(__name__)
+
+_AGAIN_SECONDS: Final = 0.2
+
+
+class Account(Struct, frozen=True):
+    """A ledger, what it knows the messages by, and how to learn whether one of them is acknowledged."""
+
+    ledger: Ledger
+    source: Source
+    is_acknowledged: Callable[[int], Awaitable[bool]]
+
+
+class Strictly:
+    """Has the messages of one session handled one by one. With a ledger, each has its effect exactly once.
+
+    An acknowledgement is not waited for, without a ledger: that the next message comes shows that it was heard.
+    """
+
+    def __init__(self, work: Work, account: Account | None = None) -> None:
+        self._call = work.call
+        self._pool = work.pool
+        self._counters = work.counters
+        self._translator = work.translator
+        self._failures = work.failures()
+        self._account = account
+        self._taken_over = ""
+
+    async def work(self, session: Session) -> None:
+        """Handle messages as they come, as `session.Handling` describes it."""
+        while not session.leaving:
+            for pulled in await session.take():
+                if session.leaving:
+                    pulled.nak()
+                elif pulled.sequence == session.highest:
+                    pulled.ack()  # It was handled; the acknowledgement was lost.
+                else:
+                    await self._take(session, pulled)
+
+    async def _take(self, session: Session, pulled: Pulled) -> None:
+        session.under_way[pulled.sequence] = pulled
+        if not session.lease.holds:
+            await session.lease.granted()
+        session.idle = False
+        try:
+            await self._settle(session, pulled, self._translator.message(pulled))
+        finally:
+            session.idle = True
+        session.highest = pulled.sequence
+        self._counters.messages += 1
+        if self._account is None:
+            await self._acknowledge(session, pulled.ack)
+        del session.under_way[pulled.sequence]
+
+    async def _settle(self, session: Session, pulled: Pulled, message: Message) -> None:
+        """Have a message handled until it is done. Raises the failure of one that failed for good."""
+        attempts = 1
+        while (failure := await self._attempt(session, pulled, message)) is not None:
+            # Nothing runs meanwhile, so a session that is left need not wait for this.
+            session.idle = True
+            if session.leaving:
+                raise asyncio.CancelledError
+            verdict = await self._failures.settle(message, failure, attempts)
+            if verdict == "stop":
+                raise self._failures.failure or failure
+            if verdict == "done":
+                return
+            attempts += 1
+            await session.lease.granted()
+            session.idle = False
+
+    async def _attempt(self, session: Session, pulled: Pulled, message: Message) -> Exception | None:
+        try:
+            if self._account is not None:
+                await self._account_for(self._account, session, pulled, message)
+            elif self._call.waits:
+                await self._call.handler(message)
+            else:
+                result = await in_thread(self._pool, self._call.handler, message)
+                if result is not None:
+                    check_result(result)
+        except Exception as error:  # noqa: BLE001 - whatever a user's handler raises is its failure, not ours
+            return error
+        return None
+
+    async def _account_for(self, account: Account, session: Session, pulled: Pulled, message: Message) -> None:
+        async def work(target: Any) -> None:  # noqa: ANN401 - each ledger has its own
+            if self._call.waits:
+                await self._call.handler(message, target)
+            else:
+                check_result(await in_thread(self._pool, partial(_call_with, self._call.handler, target), message))
+
+        acknowledge = partial(self._acknowledge, session, pulled.double_ack)
+        while True:
+            try:
+                if self._taken_over != session.pull.pin:
+                    await account.ledger.take_over(account.source, account.is_acknowledged)
+                    self._taken_over = session.pull.pin
+                return await account.ledger.process(account.source, pulled.sequence, work, acknowledge)
+            except Unreachable as error:
+                # That the database or the broker is away is no failure of the handler.
+                logger.warning("message %d is not accounted for yet: %s", pulled.sequence, error)
+                await asyncio.sleep(_AGAIN_SECONDS)
+                await session.lease.granted()
+
+    async def _acknowledge(self, session: Session, ack: Callable[[], Any]) -> None:
+        """Acknowledge a message; who leaves lets the server know before, so that it delivers no other."""
+        if session.leaving:
+            await session.close()
+        if (answer := ack()) is not None:
+            await answer
+
+
+def _call_with(handler: Callable[..., object], target: object, message: Message) -> object:
+    return handler(message, target)

@@ -1,0 +1,117 @@
+"""Dead letters: what is listed, what a decision does, and that it is done once."""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from echelon.brokers.memory import MemoryBroker
+from echelon.errors import UnknownName
+from echelon.group.config import Stream
+from echelon.group.world import World
+from echelon.keys import Key, SubjectKey, TokensKey
+from echelon.members.admin import create_group
+from echelon.model import Message
+from echelon.ops.dead import decide, list_dead
+from tests.brokers.harnesses import MemoryHarness
+
+Body = Callable[[MemoryBroker, World], Awaitable[None]]
+
+
+def play(body: Body, key: Key | None = None) -> None:
+    """A group over three messages, of which the first two are dead letters 1 and 2."""
+
+    async def run() -> None:
+        harness = MemoryHarness(uuid.uuid4().hex)
+        async with harness.connect() as broker:
+            harness.server.create_stream("S")
+            writer = await broker.writer()
+            for number in range(3):
+                await writer.write(f"S.k{number}", b"%d" % number, headers={"colour": "red", "Nats-Msg-Id": "x"})
+            world = await create_group(broker, "g", [Stream("S", 1, key or SubjectKey())], start="earliest")
+            for number in range(2):
+                headers = {
+                    "echelon-group": "g",
+                    "echelon-partition": "0",
+                    "echelon-sequence": str(number + 1),
+                    "echelon-subject": f"S.k{number}",
+                    "echelon-error": "ValueError('no')",
+                    "echelon-attempts": "3",
+                }
+                await writer.write(broker.dead_letters("g"), b"%d" % number, headers=headers)
+            await body(broker, world)
+
+    asyncio.run(run())
+
+
+async def stored(broker: MemoryBroker) -> list[Message]:
+    """All that the stream holds now."""
+    reader = await broker.reader("g", Stream("S", 1, SubjectKey()))
+    end = (await reader.info()).bounds[0].end
+    return [message async for messages in reader.read(0, 1, end) for message in messages]
+
+
+def test_dead_letters_are_listed_with_what_is_known_of_their_messages() -> None:
+    async def body(broker: MemoryBroker, world: World) -> None:
+        first, second = await list_dead(broker, "g", world)
+        assert (first.letter, first.partition, first.sequence, first.subject) == (1, "0", 1, "S.k0")
+        assert (first.key, first.attempts, first.error, first.size) == ("k0", 3, "ValueError('no')", 1)
+        assert (second.letter, second.sequence, second.key) == (2, 2, "k1")
+
+    play(body, TokensKey("S.*", (1,)))
+
+
+def test_a_retry_publishes_the_message_anew_with_its_own_headers() -> None:
+    async def body(broker: MemoryBroker, world: World) -> None:
+        [done] = await decide(broker, "g", world, [1], "retry")
+        assert done.letter == 1
+        assert [letter.letter for letter in await list_dead(broker, "g", world)] == [2]
+        again = (await stored(broker))[-1]
+        assert (again.subject, again.data) == ("S.k0", b"0")
+        headers = dict(again.headers)
+        assert (headers["colour"], headers["echelon-retry-of"]) == (b"red", b"0@1")
+        assert not any(name.lower().startswith("nats-") for name in headers), "the broker would drop it as a copy"
+
+    play(body)
+
+
+def test_a_retry_works_also_when_the_message_is_gone() -> None:
+    async def body(broker: MemoryBroker, world: World) -> None:
+        broker.server.streams["S"].trim(3)
+        await decide(broker, "g", world, [2], "retry")
+        reader = await broker.reader("g", Stream("S", 1, SubjectKey()))
+        again = [message async for messages in reader.read(0, 3, 5) for message in messages][-1]
+        assert (again.subject, again.data) == ("S.k1", b"1")
+        assert "colour" not in dict(again.headers)
+
+    play(body)
+
+
+def test_a_letter_that_is_skipped_is_off_the_list_and_published_to_nobody() -> None:
+    async def body(broker: MemoryBroker, world: World) -> None:
+        await decide(broker, "g", world, [1, 2], "skip")
+        assert await list_dead(broker, "g", world) == []
+        assert len(await stored(broker)) == 3
+        with pytest.raises(UnknownName, match="no dead letter 1"):
+            await decide(broker, "g", world, [1], "retry")
+
+    play(body)
+
+
+def test_nothing_is_done_if_one_of_several_is_not_there() -> None:
+    async def body(broker: MemoryBroker, world: World) -> None:
+        with pytest.raises(UnknownName, match="no dead letter 9"):
+            await decide(broker, "g", world, [1, 9], "retry")
+        assert len(await list_dead(broker, "g", world)) == 2
+        assert len(await stored(broker)) == 3
+
+    play(body)
+
+
+def test_a_group_without_a_place_for_dead_letters_has_none() -> None:
+    async def body(broker: MemoryBroker, world: World) -> None:
+        broker.server.delete_stream("echelon")
+        assert await list_dead(broker, "g", world) == []
+
+    play(body)
