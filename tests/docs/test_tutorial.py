@@ -26,6 +26,7 @@ _OWN_WORDS: Final = (
     (re.compile(r"^bash: line \d+: +\d+ Killed .*\n?", re.MULTILINE), ""),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+"), "TIME"),
     (re.compile(r"\b(anna|bela|carl) \(?[0-9a-f]{6}\b\)?"), r"\1 ID"),
+    (re.compile(r"as (bela|carl) ID saw"), "as a neighbour saw"),
     (re.compile(r"\brecord \d+"), "record N"),
     (re.compile(r"for \d+\.\d s"), "for N s"),
 )

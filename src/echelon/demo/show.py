@@ -49,6 +49,10 @@ async def show(say: Callable[[str], None], *, messages: int = 20_000, a_second: 
     Raises DemoFailed, and MissingComponent if there is no Java or nats-server to be had.
     """
     began = time.monotonic()
+    task = asyncio.current_task()
+    assert task is not None
+    # Whoever ends the demo early wants what it started to end, too.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
     def tell(words: str) -> None:
         say(f"{time.monotonic() - began:6.1f} s  {words}")
