@@ -14,12 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from typer.testing import CliRunner
 
 from echelon.cli.app import app
 from echelon.group.config import Stream
 from echelon.testing.contract import Harness, Sent
 from tests.members.process import Cast, Line
+
+ON_BOTH = pytest.mark.parametrize("place", ["nats", "kafka"], indirect=True, scope="session")
+"""For one test of each command. All the ways of using it are tried on NATS, where they take a fraction of the time."""
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -50,7 +54,7 @@ class Place:
         self.url = url
         self.harness = harness
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._folder = folder
+        self.folder = folder
 
     @property
     def is_kafka(self) -> bool:
@@ -95,16 +99,16 @@ class Place:
 
     def launch(self, group: str, name: str, member: str | None = None, **options: object) -> None:
         """Start a member as a process; the options are those of `Cast`."""
-        output = str(self._folder / f"{group}.lines")
+        output = str(self.folder / f"{group}.lines")
         told = {"url": self.url, "group": group, "name": name, "output": output, "member": member}
         cast = msgspec.json.encode(msgspec.convert({**told, **options}, Cast)).decode()
         command = [sys.executable, "-m", "tests.members.process", cast]
-        with (self._folder / f"{name}.errors").open("wb") as errors:
+        with (self.folder / f"{name}.errors").open("wb") as errors:
             self.processes[name] = subprocess.Popen(command, env=os.environ, stderr=errors)
 
     def handled(self, group: str) -> list[Line]:
         """What the processes of a group have handled."""
-        file = self._folder / f"{group}.lines"
+        file = self.folder / f"{group}.lines"
         lines = file.read_bytes().splitlines() if file.exists() else []
         return [msgspec.json.decode(line, type=Line) for line in lines]
 

@@ -1,6 +1,6 @@
 """`parked` and `dead` on real brokers: a handler gives up on a message, and an administrator decides."""
 
-from tests.cli.place import Place
+from tests.cli.place import ON_BOTH, Place
 
 
 def failing(place: Place, on_failure: str, *, times: int) -> str:
@@ -12,6 +12,7 @@ def failing(place: Place, on_failure: str, *, times: int) -> str:
     return group
 
 
+@ON_BOTH
 def test_a_parked_key_is_listed_and_tried_again(place: Place) -> None:
     group = failing(place, "park", times=1)
     place.until(lambda: len(place.rows("parked", "list", group)) == 1 and place.one("info", group)["lag"] == 0)
@@ -34,6 +35,7 @@ def test_a_parked_key_is_skipped_only_when_that_is_confirmed(place: Place) -> No
     place.kill(f"{group}-a")
 
 
+@ON_BOTH
 def test_a_dead_letter_is_listed_and_published_anew(place: Place) -> None:
     group = failing(place, "dead_letter", times=1)
     place.until(lambda: len(place.rows("dead", "list", group)) == 1 and place.one("info", group)["lag"] == 0)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.place import Place
+from tests.cli.place import ON_BOTH, Place
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +22,7 @@ def positions(place: Place, group: str) -> dict[str, int]:
     return {row["partition"]: row["position"] for row in place.rows("partitions", group)}
 
 
+@ON_BOTH
 def test_a_group_is_paused_and_resumed_and_takes_no_cut_meanwhile(place: Place, filled: str) -> None:
     group = filled
     place.echelon("pause", group)
@@ -37,6 +38,7 @@ def test_a_group_is_paused_and_resumed_and_takes_no_cut_meanwhile(place: Place, 
     assert "has passed" in place.echelon("pause", group, "2020-01-01", code=2).err
 
 
+@ON_BOTH
 def test_cuts_are_taken_listed_shown_and_retired(place: Place, crew: str) -> None:
     [taken] = place.rows("cut", "take", crew)
     assert (taken["kind"], taken["partitions"]) == ("asked", 4)
@@ -52,6 +54,7 @@ def test_cuts_are_taken_listed_shown_and_retired(place: Place, crew: str) -> Non
     place.echelon("cut", "retire", crew, cut, "--force", code=3)
 
 
+@ON_BOTH
 def test_a_reset_is_shown_first_and_done_only_with_execute(place: Place, filled: str) -> None:
     group = filled
     before = positions(place, group)
@@ -116,4 +119,24 @@ def test_mistakes_in_a_reset_are_told_and_change_nothing(
     before = positions(place, quiet)
     given = [str(tmp_path / word) if word.isupper() else word for word in words]
     assert told in place.echelon("reset", quiet, *given, "--execute", code=code).err
+    assert positions(place, quiet) == before
+
+
+def test_a_reset_of_an_exactly_once_group_says_what_becomes_of_the_output(place: Place) -> None:
+    stream = place.stream()
+    place.publish(stream, 8)
+    group = place.group(stream, "--members", "m1", "--delivery", "exactly_once")
+    initial = positions(place, group)
+    place.until(lambda: place.one("info", group)["lag"] == 8)
+    place.echelon("reset", group, "--to-latest", "--execute")
+    assert not place.rows("history", group)[-1]["what"].endswith("keeps what it has")
+    place.echelon("reset", group, "--to-initial", "--keep-output", "--execute")
+    assert place.rows("history", group)[-1]["what"].endswith("; the sink keeps what it has")
+    assert positions(place, group) == initial
+
+
+def test_only_an_exactly_once_group_has_an_output_to_keep(place: Place, quiet: str) -> None:
+    before = positions(place, quiet)
+    failed = place.echelon("reset", quiet, "--to-latest", "--keep-output", "--execute", code=2)
+    assert failed.err.startswith(f"error: {quiet} delivers at_least_once")
     assert positions(place, quiet) == before

@@ -5,9 +5,10 @@ import json
 
 import pytest
 
-from tests.cli.place import Place
+from tests.cli.place import ON_BOTH, Place
 
 
+@ON_BOTH
 def test_groups_are_listed(place: Place, crew: str) -> None:
     [row] = [row for row in place.rows("ls") if row["group"] == crew]
     stream = row.pop("streams")
@@ -33,6 +34,7 @@ def test_groups_are_listed(place: Place, crew: str) -> None:
     assert {"group": crew} in json.loads(place.echelon("list", "-n", "-o", "json").out)
 
 
+@ON_BOTH
 def test_a_group_is_shown(place: Place, crew: str) -> None:
     info = place.one("info", crew)
     assert (info["group"], info["state"], info["delivery"], info["interval"]) == (crew, "active", "at_least_once", 0.4)
@@ -50,6 +52,7 @@ def test_a_name_that_is_mistyped_is_suggested(place: Place, crew: str) -> None:
         assert f"Did you mean {crew}" in err
 
 
+@ON_BOTH
 def test_making_a_group_again_does_nothing_unless_it_differs(place: Place) -> None:
     stream = place.stream()
     words = ["create", f"again-{stream.name}", stream.name, "--start", "earliest"]
@@ -96,6 +99,7 @@ def test_mistakes_in_making_a_group_are_told(place: Place, quiet: str, words: li
     assert "Traceback" not in failed.err
 
 
+@ON_BOTH
 def test_a_group_is_deleted_only_when_that_is_confirmed(place: Place) -> None:
     group = place.group()
     assert place.echelon("rm", group, given="n\n", code=10).err.endswith("nothing was done\n")

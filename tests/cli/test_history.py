@@ -7,10 +7,16 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.cli.place import Place
+from tests.cli.place import ON_BOTH, Place
 
 
-@pytest.mark.parametrize("apart", [True, False], ids=["on another machine", "on the same machine"])
+@pytest.mark.parametrize(
+    ("place", "apart"),
+    [("nats", True), ("nats", False), ("kafka", False)],
+    indirect=["place"],
+    scope="session",
+    ids=["nats, on another machine", "nats, on the same machine", "kafka"],
+)
 def test_after_a_kill_why_names_the_record_and_the_reason(place: Place, apart: bool) -> None:
     group = place.group(None, "--members", "m1")
     first, second = f"{group}-a", f"{group}-b"
@@ -42,6 +48,7 @@ def test_after_a_kill_why_names_the_record_and_the_reason(place: Place, apart: b
     assert earlier["name"] == first
 
 
+@ON_BOTH
 def test_the_history_tells_records_in_words(place: Place, crew: str) -> None:
     rows = place.rows("history", crew)
     assert rows[0]["record"] == "configure"
@@ -56,6 +63,7 @@ def test_the_history_tells_records_in_words(place: Place, crew: str) -> None:
     assert place.rows("history", crew, "--since", "0s") == []
 
 
+@ON_BOTH
 def test_the_history_of_a_partition_tells_its_owners(place: Place, crew: str) -> None:
     rows = place.rows("history", crew, "--partition", "0")
     assert {row["partition"] for row in rows} == {"0"}
@@ -65,6 +73,7 @@ def test_the_history_of_a_partition_tells_its_owners(place: Place, crew: str) ->
     assert "no partition 9" in place.echelon("why", crew, "9", code=3).err
 
 
+@ON_BOTH
 def test_events_are_told(place: Place, crew: str) -> None:
     rows = place.rows("events", crew)
     taken = {row["details"]["member"]: row for row in rows if row["kind"] == "seat_taken"}

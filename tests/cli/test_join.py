@@ -3,9 +3,10 @@
 import json
 import signal
 
-from tests.cli.place import Place
+from tests.cli.place import ON_BOTH, Place
 
 
+@ON_BOTH
 def test_messages_are_printed_and_count(place: Place) -> None:
     stream = place.stream()
     group = place.group(stream, "--members", "m1")

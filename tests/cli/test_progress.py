@@ -1,10 +1,19 @@
 """`partitions`, `lag`, `top` on real brokers."""
 
 import json
+import os
+import pty
+import subprocess
+import sys
 
-from tests.cli.place import Place
+import pytest
+
+from echelon.local import NatsServer
+from tests.brokers.nats.harness import NatsHarness
+from tests.cli.place import ON_BOTH, Place
 
 
+@ON_BOTH
 def test_partitions_are_shown_with_owner_and_progress(place: Place, crew: str) -> None:
     rows = place.rows("partitions", crew)
     assert [row["partition"] for row in rows] == ["0", "1", "2", "3"]
@@ -22,6 +31,7 @@ def test_partitions_are_shown_with_owner_and_progress(place: Place, crew: str) -
     assert [line[0] for line in table[1:]] == ["0", "1", "2", "3"]
 
 
+@ON_BOTH
 def test_lag_is_told_in_messages_and_seconds(place: Place, quiet: str) -> None:
     *rows, total = place.rows("lag", quiet)
     assert [row["partition"] for row in rows] == ["0", "1", "2", "3"]
@@ -38,17 +48,70 @@ def test_lag_is_watched(place: Place, crew: str) -> None:
     assert place.echelon("lag", crew, "-w", "--every", "0.1", "--count", "2").out.count("PARTITION") == 2
 
 
+@ON_BOTH
 def test_top_shows_groups_at_work_with_their_rates(place: Place) -> None:
     stream = place.stream()
     group = place.group(stream)
     place.launch(group, f"{group}-a")
     place.until(lambda: {row["state"] for row in place.rows("partitions", group)} == {"owned"})
-    lines = place.echelon("top", group, "--every", "0.1", "--count", "2", "-o", "json").out.splitlines()
-    first, second = map(json.loads, lines)
-    assert (first["group"], first["state"], first["active"], first["rate"]) == (group, "active", 1, None)
-    assert second["rate"] == 0.0
+    with place.started("top", group, "--every", "0.1", "-o", "json") as process:
+        assert process.stdout is not None
+        first, second = (json.loads(process.stdout.readline()) for _ in range(2))
+        assert (first["group"], first["state"], first["active"], first["rate"]) == (group, "active", 1, None)
+        assert second["rate"] == 0.0
+        place.publish(stream, 40)
+        while (row := json.loads(process.stdout.readline()))["rate"] == 0.0:
+            pass
+        assert row["rate"] > 0
     assert place.table("top", group, "--count", "1")[0][:3] == ["GROUP", "KIND", "STATE"]
     place.kill(f"{group}-a")
+
+
+def test_top_is_drawn_over_what_was_there_on_a_terminal(place: Place, quiet: str) -> None:
+    ours, theirs = pty.openpty()
+    words = ["--broker", place.url, "top", quiet, "--every", "0.1", "--count", "3"]
+    with subprocess.Popen([sys.executable, "-m", "echelon.cli", *words], stdout=theirs) as process:
+        os.close(theirs)
+        assert process.wait(30) == 0
+    told = os.read(ours, 100_000).decode()
+    os.close(ours)
+    first, *screens = told.split("\x1b[H")
+    assert (first, len(screens)) == ("", 3)
+    for screen in screens:
+        head, row = screen.removesuffix("\x1b[J").splitlines()
+        assert head.startswith("GROUP")
+        assert row.startswith(quiet)
+        assert head.endswith("\x1b[K")
+        assert row.endswith("\x1b[K")
+
+
+def test_lag_is_exact_where_readers_compute_the_partition(nats_server: NatsServer, place: Place) -> None:
+    """The server counts the messages of all partitions together there."""
+    computed = Place(NatsHarness(nats_server, "computed"), nats_server.url, place.folder)
+    stream = computed.stream()
+    group = f"computed-{stream.name}"
+    computed.publish(stream, 40, keys=7)
+    key = f"tokens:{stream.name}.*:1"
+    words = ("create", group, stream.name, "-p", "4", "--key", key, "--start", "earliest")
+    computed.echelon(*words, "--members", "m1", "--interval", "0.4s")
+    *rows, total = computed.rows("lag", group)
+    told = computed.echelon("join", group, "--count", "40", "-o", "json").out.splitlines()
+    joined = [json.loads(line)["partition"] for line in told]
+    assert {row["partition"]: row["lag"] for row in rows} == {str(n): joined.count(str(n)) for n in range(4)}
+    assert total["lag"] == 40
+    assert computed.rows("lag", group)[-1]["lag"] == 0
+
+
+def test_lag_is_estimated_by_the_share_of_a_partition_when_much_waits(nats_server: NatsServer, place: Place) -> None:
+    computed = Place(NatsHarness(nats_server, "computed"), nats_server.url, place.folder)
+    stream = computed.stream()
+    group = f"computed-{stream.name}"
+    computed.publish(stream, 5000, keys=1000)
+    key = f"tokens:{stream.name}.*:1"
+    computed.echelon("create", group, stream.name, "-p", "4", "--key", key, "--start", "earliest")
+    *rows, total = computed.rows("lag", group)
+    assert total["lag"] == pytest.approx(5000, abs=4)
+    assert all(1000 < row["lag"] < 1500 for row in rows), rows
 
 
 def test_a_group_that_fell_silent_stands_out(place: Place) -> None:

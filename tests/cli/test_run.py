@@ -110,9 +110,10 @@ def test_a_pipeline_runs_until_sigterm_and_an_audit_finds_what_is_damaged(
     out, _ = ended(started(*words, "-o", "json"), 11)
     found = json.loads(out)
     assert (found["lost"], found["duplicated"], found["processed"]) == (1, 1, _MESSAGES - 1)
-    assert [(each["problem"], each["sequence"], each["results"]) for each in found["offenders"]] == [
-        ("duplicated", doubled["sequence"], 2),
-        ("lost", lost["sequence"], 0),
+    keys = [f"k{int(row['data']) % 8}" for row in (doubled, lost)]
+    assert [(each["problem"], each["sequence"], each["key"], each["results"]) for each in found["offenders"]] == [
+        ("duplicated", doubled["sequence"], keys[0], 2),
+        ("lost", lost["sequence"], keys[1], 0),
     ]
 
 

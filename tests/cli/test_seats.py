@@ -2,9 +2,10 @@
 
 import os
 
-from tests.cli.place import Place
+from tests.cli.place import ON_BOTH, Place
 
 
+@ON_BOTH
 def test_seats_and_stand_bys_are_shown(place: Place, crew: str) -> None:
     rows = place.rows("members", crew)
     assert [(row["member"], row["role"], row["state"], row["name"]) for row in rows] == [
@@ -32,6 +33,7 @@ def test_a_seat_that_nobody_holds_stands_out(place: Place, quiet: str) -> None:
     assert {line[1] for line in place.table("partitions", quiet)[1:]} == {"IDLE"}
 
 
+@ON_BOTH
 def test_members_are_added_and_dropped(place: Place) -> None:
     group = place.group(None, "--members", "m1")
     assert place.echelon("member", "add", group, "m2", "m3").err == f"members of {group}: m1, m2, m3\n"
@@ -46,6 +48,7 @@ def test_an_auto_group_has_no_list_of_members(place: Place) -> None:
     assert "it is auto" in place.echelon("member", "add", place.group(), "m1", code=2).err
 
 
+@ON_BOTH
 def test_a_mapping_is_set_and_cleared(place: Place) -> None:
     group = place.group(None, "--members", "m1,m2")
     place.echelon("map", "set", group, "m1=0", "m2=1,2,3")
@@ -58,6 +61,7 @@ def test_a_mapping_is_set_and_cleared(place: Place) -> None:
     assert "not mapped" in place.echelon("map", "clear", group, code=2).err
 
 
+@ON_BOTH
 def test_a_seat_steps_down_and_the_stand_by_takes_it(place: Place) -> None:
     group = place.group(None, "--members", "m1")
     place.launch(group, f"{group}-a", "m1")

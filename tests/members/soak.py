@@ -206,7 +206,11 @@ async def play_round(ground: Ground, about: Round, folder: Path, chance: random.
         harness = make_harness(about.way, ground.address(about.way, folder), f"r{uuid.uuid4().hex[:12]}")
         await harness.prepare()
     async with ground.stage(about.broker, folder) as stage:
-        await Play(stage, about, harness, chance).run()
+        try:
+            await Play(stage, about, harness, chance).run()
+        except (AssertionError, TimeoutError):
+            logger.exception("%s", stage.report())
+            raise
 
 
 def main() -> None:
@@ -214,7 +218,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--only", default="", help="only rounds with this broker, guarantee or sink")
     arguments = parser.parse_args()
+    rounds = [about for about in ROUNDS if arguments.only in ("", about.broker, about.delivery, about.way)]
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", stream=sys.stdout)
     logger.setLevel(logging.INFO)
     logger.info("seed %d", arguments.seed)
@@ -226,7 +232,7 @@ def main() -> None:
         ground = Ground(Path(folder), stack)
         count = 0
         while time.monotonic() < end:
-            for about in chance.sample(ROUNDS, len(ROUNDS)):
+            for about in chance.sample(rounds, len(rounds)):
                 if time.monotonic() >= end:
                     break
                 place = Path(folder) / f"round{count}"

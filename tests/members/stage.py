@@ -204,7 +204,7 @@ class Stage:
         for name in names:
             self.processes[name].send_signal(signal.SIGTERM)
         for name in names:
-            assert await self.ended(name) == 0, self._report()
+            assert await self.ended(name) == 0, self.report()
 
     def alive(self) -> list[str]:
         """The names of the processes that run."""
@@ -243,7 +243,7 @@ class Stage:
         try:
             await until(lambda: holds(self.lines()), seconds)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self._report()}") from None
+            raise AssertionError(f"{error}\n{self.report()}") from None
         return self.lines()
 
     async def until_world(self, holds: Callable[[World], bool], seconds: float = 30.0) -> World:
@@ -251,7 +251,7 @@ class Stage:
         try:
             await until(lambda: holds(self.world), seconds)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self._report()}") from None
+            raise AssertionError(f"{error}\n{self.report()}") from None
         return self.world
 
     async def until_all_handled(self, seconds: float = 30.0) -> list[Line]:
@@ -300,7 +300,8 @@ class Stage:
     def _errors(self, name: str) -> Path:
         return self._folder / f"{name}.errors"
 
-    def _report(self) -> str:
+    def report(self) -> str:
+        """How things stand, for whoever has to find out what went wrong."""
         return "\n".join(self._describe())
 
     def _describe(self) -> Iterator[str]:

@@ -57,14 +57,19 @@ def audit(
     finally:
         spark.stop()
     summary = structs.asdict(found)
-    offenders = summary.pop("offenders")
-    if output is Format.json:
-        show_one({**summary, "offenders": [structs.asdict(each) for each in offenders]}, output)
-    else:
-        show_one(summary, output)
+    offenders = [{**structs.asdict(each), "key": _key(each.key)} for each in summary.pop("offenders")]
+    show_one({**summary, "offenders": offenders} if output is Format.json else summary, output)
+    if output is Format.table and offenders:
+        typer.echo()
         show(offenders, output)
     if not found.is_exact:
         raise typer.Exit(NOT_EXACT)
+
+
+def _key(key: bytes | None) -> str | None:
+    from echelon.keys import key_name
+
+    return None if key is None else key_name(key)
 
 
 async def _world(url: str, options: "Mapping[str, object]", group: str) -> "World":

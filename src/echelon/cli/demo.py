@@ -4,6 +4,8 @@ from typing import Annotated, Final
 
 import typer
 
+from echelon.cli.exits import NOT_EXACT
+
 _LEAST_SECONDS: Final = 20
 """For so long readings are written, be they ever so few: the crash has to come while some are still to come."""
 _MOST_A_SECOND: Final = 1_000
@@ -31,4 +33,4 @@ def demo(
             f"Failover took {result.failover_seconds:.1f} s; the whole demo {result.seconds:.0f} s."
         )
     if result.lost or result.duplicated or result.out_of_order:
-        raise typer.Exit(1)
+        raise typer.Exit(NOT_EXACT)

@@ -24,12 +24,15 @@ def ls(
     """List the groups of every kind."""
 
     async def work(broker: "Broker") -> "Sequence[object]":
+        import asyncio
+
         from echelon.ops.listing import list_groups
 
-        native = await list_native(ctx)
         if names:
-            return [{"group": name} for name in sorted([*await broker.groups(), *(row.group for row in native)])]
-        return sorted([*await list_groups(broker, now()), *native], key=lambda row: (row.group, row.kind))
+            own, native = await asyncio.gather(broker.groups(), list_native(ctx))
+            return [{"group": name} for name in sorted([*own, *(row.group for row in native)])]
+        found = await asyncio.gather(list_groups(broker, now()), list_native(ctx))
+        return sorted((row for rows in found for row in rows), key=lambda row: (row.group, row.kind))
 
     rows = run(ctx, work)
     if names and output is Format.table:

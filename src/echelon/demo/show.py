@@ -117,16 +117,22 @@ class _Stage:
 
     async def _crash(self, admin: Admin) -> float:
         """Kill the active application, and wait until the other goes on; how long that took."""
-        before = dict(_positions(admin.world))
         killed = time.monotonic()
-        self._processes.pop(self._active).kill()
+        active = self._processes.pop(self._active)
+        active.kill()
+        await asyncio.to_thread(active.wait)
+        before = self._rows()
         self._tell(f"kill -9 of the {self._active}, after {_processed(admin.world):,} readings")
         await self._until(admin, lambda world: _holder(world) == self._other)
         self._tell(f"the {self._other} has the seat, and goes on from its checkpoint")
-        await self._until(admin, lambda world: any(_positions(world)[name] > at for name, at in before.items()))
+        await self._until(admin, lambda _: self._rows() > before)
         failover = time.monotonic() - killed
         self._tell(f"the next batch is in the table, {failover:.1f} s after the crash")
         return failover
+
+    def _rows(self) -> int:
+        """How many rows the table has now."""
+        return DeltaTable(self._folder / "summaries").count()
 
     async def _end(self, name: str) -> None:
         process = self._processes.pop(name)

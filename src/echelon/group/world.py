@@ -203,10 +203,10 @@ class World(Struct):
         return (partition for partition in self.partitions.values() if partition.owner == instance)
 
     def saved_state(self, partition: Partition) -> bytes | None:
-        """What the application had saved of a partition at the cut to which it was reset, if it begins there now."""
-        cut = self.cuts.get(partition.restored) if partition.epoch == partition.reset else None
+        """What the application had saved of a partition at the cut to which it was reset, if it still stands there."""
+        cut = self.cuts.get(partition.restored)
         part = cut.parts.get(partition.name) if cut is not None else None
-        return part.state if part is not None else None
+        return part.state if part is not None and part.position == partition.position else None
 
     def fresh(self, instance: Instance) -> bool:
         """Whether an instance's last record is at most one interval old."""

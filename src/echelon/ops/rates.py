@@ -66,16 +66,23 @@ class Rates:
             rate=round(done * 1000 / (now - before), 1) if now > before else None,
         )
 
-    async def _processed(self, broker: Broker, group: str, world: World, positions: dict[str, int]) -> int:
-        """How many messages lie between the positions at the last look and these."""
+    async def _processed(self, broker: Broker, group: str, world: World, positions: dict[str, int]) -> float:
+        """How many messages lie between the positions at the last look and these.
+
+        Where readers compute the partition, about so many: all partitions are taken to have the same share.
+        """
         config = world.config
         assert config is not None
         _, before = self._last.get(group, (0, {}))
         reading = await readers(broker, group, config)
-        done = 0
+        done = 0.0
         for name, position in positions.items():
             if before.get(name, position) < position:
                 stream, number = config.locate(name)
                 reader = reading[stream.name]
-                done += await reader.lag(number, before[name]) - await reader.lag(number, position)
+                if stream.partitioning == "computed":
+                    done += (position - before[name]) / stream.partitions
+                else:
+                    # Messages that come between the two answers must not make it negative.
+                    done += max(0, await reader.lag(number, before[name]) - await reader.lag(number, position))
         return done

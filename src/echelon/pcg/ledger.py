@@ -12,11 +12,15 @@ from msgspec import Struct
 
 
 class Source(Struct, frozen=True):
-    """Where messages come from. `identity` changes when the stream is made anew: sequences begin again then."""
+    """Where messages come from, and who processes them.
 
-    group: str
+    `name` is of the group; in a static one, of the member, whose consumer knows what is acknowledged. `identity`
+    changes when the stream is made anew: sequences begin again then. `seat` is of the member.
+    """
+
+    name: str
     identity: str
-    member: str
+    seat: str
 
 
 class Ledger(Protocol):

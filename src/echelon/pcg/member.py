@@ -174,6 +174,9 @@ class Member:
             await running
         except (ConsumerNotFound, StreamNotFound) as error:
             logger.warning("%s; trying again", error)
+        except Exception:
+            await session.hand_over()
+            raise
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
@@ -214,7 +217,8 @@ class Member:
             following = await consumers.next(seat.stream, sequence, ">")
             return following is None or following.seq != sequence
 
-        source = Source(f"{found.stream}.{found.name}", details.created, self._member)
+        group, seat_name = f"{found.stream}.{found.name}", f"{found.stream}.{found.name}/{self._member}"
+        source = Source(seat_name if found.kind == "static" else group, details.created, seat_name)
         return Strictly(self._work, Account(ledger, source, is_acknowledged))
 
     def _turn(self, *, active: bool) -> None:

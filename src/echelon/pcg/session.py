@@ -16,7 +16,7 @@ from echelon.pcg.seat import Seat
 logger = logging.getLogger(__name__)
 
 _LEAST_EXPIRY: Final = 1.0
-_TURN: Final = 1.0
+_TURN: Final = 0.2
 
 
 class Handling(Protocol):

@@ -32,14 +32,12 @@ def offset(stretches: Mapping[str, Stretch]) -> Offset:
 def continues(stretch: Stretch | None, partition: Partition) -> bool:
     """Whether a stretch in the seat's checkpoint is the newest that is known of the partition.
 
-    It is, if it was taken under the epoch that the partition has, or the one before: then nobody else had the
-    partition since, and it was not reset.
+    It is, if it was taken under the epoch that the partition has; or under the one before, if its owner ended without
+    a release, which would have said more. Then nobody else had the partition since, and it was not reset.
     """
-    return (
-        stretch is not None
-        and stretch.epoch in (partition.epoch, partition.before)
-        and stretch.epoch >= partition.reset
-    )
+    if stretch is None or stretch.epoch < partition.reset:
+        return False
+    return stretch.epoch == partition.epoch or (stretch.epoch == partition.before and partition.unsure)
 
 
 def first_position(committed: Stretch | None, partition: Partition) -> int:

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as Spark's users know it
 
 from echelon.errors import EchelonError, Unreachable
 from echelon.group.own import Own
@@ -17,6 +18,7 @@ from echelon.members.readers import Readers
 from echelon.members.sinks.base import Place
 from echelon.spark.batch import Offset, Stretch
 from echelon.spark.control import Answer
+from echelon.spark.in_range import stay_in_range
 from echelon.spark.ledger import Ledger
 from echelon.spark.limits import choose_ends, spread
 from echelon.spark.pipeline import Pipeline
@@ -45,23 +47,25 @@ class Batching:
     def __init__(
         self,
         pipeline: Pipeline,
-        spark: SparkSession,
         own: Own,
         readers: Readers,
         shares: Mapping[str, Share],
         *,
         stateful: bool,
+        tasks: int,
         on_change: Callable[[bool], None],
         wake: Callable[[], None],
     ) -> None:
         self.world = World()
-        self.ledger = Ledger(shares, exact=pipeline.exact, stateful=stateful)
+        self.ledger = Ledger(shares, pipeline.delivery, stateful=stateful)
         self.is_open = True
         """Whether batches may begin: not once the query is to be stopped."""
         self.refusal: Exception | None = None
         """Why the last batch was not written."""
+        self.failure: Exception | None = None
+        """Why no further batch can be made."""
         self._pipeline = pipeline
-        self._spark = spark
+        self._tasks = tasks
         self._own = own
         self._readers = readers
         self._shares = shares
@@ -84,8 +88,12 @@ class Batching:
         while time.monotonic() < patience:
             try:
                 chosen = await self._choose()
-            except EchelonError as error:
+            except Unreachable as error:
                 logger.warning("%s; trying again", error)
+                chosen = {}
+            except EchelonError as error:
+                self.failure = error
+                self._wake()
                 chosen = {}
             if chosen:
                 self._last_batch = time.monotonic()
@@ -111,16 +119,17 @@ class Batching:
             return {}
         config = self.world.config
         assert config is not None
+        held = {stream.name: await self._readers.info(config, stream) for stream in config.streams}
+        # Nothing waits from here on, so that nobody drains meanwhile.
+        positions: dict[str, int] = {}
         ends: dict[str, int] = {}
         spreads: dict[str, int] = {}
-        bounds = {stream.name: (await self._readers.info(config, stream)).bounds for stream in config.streams}
-        for name in config.partitions():
+        for name, share in self._ready().items():
             stream, number = config.locate(name)
-            if number in bounds[stream.name]:
-                ends[name] = bounds[stream.name][number].end
+            if number in held[stream.name].bounds:
+                stay_in_range(config, name, held[stream.name], share.run)
+                positions[name], ends[name] = share.run.position, held[stream.name].bounds[number].end
                 spreads[name] = spread(stream)
-        # Nothing waits from here on, so that nobody drains meanwhile.
-        positions = {name: share.run.position for name, share in self._ready().items() if name in ends}
         chosen = choose_ends(positions, ends, spreads, self._pipeline.max_messages)
         found = {
             name: Stretch(positions[name], end, self._shares[name].run.epoch)
@@ -155,35 +164,59 @@ class Batching:
         places = {
             stream.name: Where(self._pipeline.access, self._pipeline.group, stream, alone) for stream in config.streams
         }
-        return Answer(parts, places, self._spark.sparkContext.defaultParallelism)
+        return Answer(parts, places, self._tasks)
 
-    def write(self, frame: DataFrame, batch: int) -> None:
+    def write(self, frame: DataFrame, _batch: int) -> None:
         """Write a batch into the sink, in the thread in which Spark calls back. Raises what ends the query."""
-        sink, world = self._pipeline.batch_sink, self.world
+        sink = self._pipeline.batch_sink
         assert sink is not None
         stretches = dict(self.ledger.parts)
-        parts = [
-            Part(
-                Place(self._pipeline.group, world.identity, world.made, name), stretch.epoch, stretch.begin, stretch.end
-            )
-            for name, stretch in stretches.items()
-            if (share := self._shares.get(name)) is not None and share.run.position == stretch.begin
-        ]
-        if parts and len(parts) < len(stretches):
-            raise Interrupted("the sink stands elsewhere in some of the batch's partitions")
-        if not parts:
-            frame.write.format("noop").mode("overwrite").save()  # A state that the query keeps must still be made.
-            return
         try:
-            self._check_written(not self._own.fenced(world.interval, now()) and sink.write(frame, parts))
+            parts = self._parts(stretches)
+            if not parts:
+                frame.write.format("noop").mode("overwrite").save()  # A state that the query keeps must still be made.
+                return
+            if len(parts) < len(stretches):
+                frame = frame.where(F.col("partition").isin([part.place.partition for part in parts]))
+            self._check_written(sink.write(frame, parts))
         except (Interrupted, Unreachable) as error:
             self.refusal = error
             raise
         self._loop.call_soon_threadsafe(self._written, stretches)
 
+    def guarded(self, function: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+        """The user's function of a batch; it is not called once this instance is fenced."""
+
+        def call(frame: DataFrame, batch: int) -> None:
+            try:
+                self._parts(dict(self.ledger.parts))
+            except Interrupted as error:
+                self.refusal = error
+                raise
+            function(frame, batch)
+
+        return call
+
+    def _parts(self, stretches: Offset) -> list[Part]:
+        """What is to be written: not what the sink has already. Raises Interrupted if it is not this instance's."""
+        world = self.world
+        if self._own.fenced(world.interval, now()):
+            raise Interrupted("this instance cannot see its own records in the group's log")
+        parts: list[Part] = []
+        for name, stretch in stretches.items():
+            share = self._shares.get(name)
+            if share is None or share.run.epoch != stretch.epoch:
+                raise Interrupted(f"partition {name} is not this seat's any more")
+            place = Place(self._pipeline.group, world.identity, world.made, name)
+            if not self._pipeline.exact or share.run.position == stretch.begin:
+                parts.append(Part(place, stretch.epoch, stretch.begin, stretch.end))
+            elif share.run.position != stretch.end:
+                raise Interrupted(f"the sink stands at {share.run.position} in partition {name}")
+        return parts
+
     def _check_written(self, done: bool) -> None:  # noqa: FBT001 - there is nothing else to check
         if not done:
-            raise Interrupted("this instance is fenced, or the sink holds a later epoch or stands elsewhere")
+            raise Interrupted("the sink holds a later epoch, or stands elsewhere")
 
     def _written(self, stretches: Offset) -> None:
         for name, stretch in stretches.items():

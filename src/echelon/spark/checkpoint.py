@@ -6,7 +6,8 @@ reset begins another generation, from that copy or from nothing.
 """
 
 import logging
-from typing import Any, Final
+from collections.abc import Collection
+from typing import Final
 
 import msgspec
 from msgspec import Struct, field
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from echelon.errors import InvalidConfig
 from echelon.group.world import Partition, World
+from echelon.spark.files import Files
 from echelon.spark.pipeline import Pipeline
 
 logger = logging.getLogger(__name__)
@@ -35,6 +37,8 @@ class _Arrived(Struct, frozen=True):
     fresh: bool
     """Nothing of it was processed yet, by anybody."""
     kept: Kept | None
+    restored: bool
+    """Its last reset was to a cut."""
 
 
 class _Seat(Struct):
@@ -49,10 +53,9 @@ class Checkpoint:
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, *, stateful: bool) -> None:
         self._pipeline = pipeline
-        self._stateful = stateful
-        self._files = _Files(spark)
+        self.stateful = stateful
+        self._files = Files(spark)
         self._home = ""
-        self._path = ""
         self._arrived: dict[str, _Arrived] = {}
         self._copied: tuple[int, bytes] = (0, b"")
 
@@ -64,64 +67,96 @@ class Checkpoint:
         home = f"{self._pipeline.checkpoint.rstrip('/')}/{group}/{partition.seat}"
         if home != self._home:
             self._home, self._arrived = home, {}
-        state = world.saved_state(partition)
+        cut = world.cuts.get(partition.restored)
+        part = cut.parts.get(partition.name) if cut is not None else None
+        state = part.state if part is not None else None
         fresh = partition.position == config.positions[partition.name]
         before = self._arrived.get(partition.name)
         self._arrived[partition.name] = _Arrived(
-            partition.reset, fresh, msgspec.json.decode(state, type=Kept) if state is not None else None
+            partition.reset,
+            fresh,
+            msgspec.json.decode(state, type=Kept) if state is not None else None,
+            bool(partition.restored),
         )
-        return self._stateful and (before is None or before.reset < partition.reset)
+        return self.stateful and (before is None or before.reset < partition.reset)
 
-    def prepare(self) -> str:
-        """Where the query's checkpoint is. Blocks. Raises InvalidConfig if the state cannot follow the positions."""
-        if not self._stateful:
+    def leaves(self, name: str) -> None:
+        """A partition leaves the seat."""
+        self._arrived.pop(name, None)
+
+    def prepare(self, cuts: Collection[int]) -> str:
+        """Where the query's checkpoint is; `cuts` are those that there are. Blocks.
+
+        Raises InvalidConfig if the state cannot follow the positions.
+        """
+        if not self.stateful:
             return f"{self._home}/0"
-        written = self._files.read(f"{self._home}/{_FILE}")
-        seat = msgspec.json.decode(written, type=_Seat) if written is not None else _Seat()
-        changed = [name for name, one in self._arrived.items() if seat.resets.get(name, 0) < one.reset]
-        if written is not None and not changed:
-            self._refuse_strangers(seat)
-        if changed and written is not None:
-            self._begin_again(seat, changed)
-        seat.resets |= {name: one.reset for name, one in self._arrived.items()}
-        self._files.write(f"{self._home}/{_FILE}", msgspec.json.encode(seat))
-        self._path = f"{self._home}/{seat.generation}"
-        return self._path
+        arrived = dict(self._arrived)
+        found = self._read()
+        seat = found or _Seat()
+        changed = [name for name, one in arrived.items() if seat.resets.get(name, 0) < one.reset]
+        if found is not None and changed:
+            self._begin_again(seat, arrived, changed)
+        elif found is not None:
+            _refuse_strangers(seat, arrived)
+        known = seat.resets | {name: one.reset for name, one in arrived.items()}
+        if found is None or known != seat.resets:
+            seat.resets = known
+            self._write(seat)
+        self._clean(seat, cuts)
+        return f"{self._home}/{seat.generation}"
 
-    def _refuse_strangers(self, seat: _Seat) -> None:
-        for name, one in self._arrived.items():
-            if name not in seat.resets and not one.fresh:
-                raise InvalidConfig(
-                    f"partition {name} comes from another seat, where the state of its keys stays",
-                    remedy="Reset the group to its initial positions or to a cut with this mapping, or map the "
-                    "partition back",
-                )
+    def _read(self) -> _Seat | None:
+        """What the seat remembers. One of the two files is whole, whenever somebody died."""
+        for name in (_FILE, f"{_FILE}.new"):
+            written = self._files.read(f"{self._home}/{name}")
+            try:
+                if written is not None:
+                    return msgspec.json.decode(written, type=_Seat)
+            except msgspec.DecodeError:
+                continue
+        return None
 
-    def _begin_again(self, seat: _Seat, changed: list[str]) -> None:
+    def _write(self, seat: _Seat) -> None:
+        data = msgspec.json.encode(seat)
+        for name in (f"{_FILE}.new", _FILE):
+            self._files.write(f"{self._home}/{name}", data)
+
+    def _clean(self, seat: _Seat, cuts: Collection[int]) -> None:
+        """Delete the copies of cuts that are retired, and former generations."""
+        needed = {str(cut) for cut in (*cuts, self._copied[0])}
+        for name in self._files.names(f"{self._home}/cuts"):
+            if name not in needed:
+                self._files.delete(f"{self._home}/cuts/{name}")
+        for name in self._files.names(self._home):
+            if name.isdecimal() and int(name) < seat.generation:
+                self._files.delete(f"{self._home}/{name}")
+
+    def _begin_again(self, seat: _Seat, arrived: dict[str, _Arrived], changed: list[str]) -> None:
         """The next generation of the checkpoint: the copy that the cut refers to, or an empty one."""
-        if set(changed) != set(self._arrived):
+        if set(changed) != set(arrived):
             raise InvalidConfig(
                 f"partition {changed[0]} was reset and others of this seat were not: they share one state",
                 remedy="Reset all partitions of the seat",
             )
         seat.generation += 1
-        kept = {self._arrived[name].kept for name in changed}
+        kept = {arrived[name].kept for name in changed}
         copy = kept.pop() if len(kept) == 1 else None
         if copy is not None and set(copy.partitions) == set(changed):
             self._files.copy(copy.path, f"{self._home}/{seat.generation}")
-        elif copy is not None or kept:
-            logger.warning("the cut was taken with other partitions on this seat: its state begins empty")
+        elif any(arrived[name].restored for name in changed):
+            logger.warning("the cut holds no state for just the partitions of this seat: its state begins empty")
         else:
             logger.warning("the state of this seat begins empty, as the reset asks for")
 
     def must_keep(self, world: World) -> bool:
         """Whether the checkpoint has to be copied before the seat can answer the cut under way."""
-        return self._stateful and world.cut is not None and world.cut.sequence != self._copied[0] and bool(self._home)
+        return self.stateful and world.cut is not None and world.cut.sequence != self._copied[0] and bool(self._home)
 
-    def keep(self, cut: int) -> None:
-        """Copy the checkpoint for a cut. The query must have ended. Blocks."""
+    def keep(self, cut: int, cuts: Collection[int]) -> None:
+        """Copy the checkpoint for a cut, beside those that there are. The query must have ended. Blocks."""
         path = f"{self._home}/cuts/{cut}"
-        self._files.copy(self._path or self.prepare(), path)
+        self._files.copy(self.prepare(cuts), path)
         self._copied = (cut, msgspec.json.encode(Kept(path, tuple(sorted(self._arrived)))))
 
     def kept_for(self, world: World) -> bytes | None:
@@ -129,41 +164,11 @@ class Checkpoint:
         return self._copied[1] if world.cut is not None and world.cut.sequence == self._copied[0] else None
 
 
-class _Files:
-    """Files wherever Hadoop can reach them, through Spark's JVM."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._jvm: Any = spark._jvm  # noqa: SLF001 - PySpark has no other way to Hadoop's file systems
-        self._settings: Any = spark._jsc.hadoopConfiguration()  # noqa: SLF001 - the same
-
-    def _at(self, path: str) -> tuple[Any, Any]:
-        place = self._jvm.org.apache.hadoop.fs.Path(path)
-        return place.getFileSystem(self._settings), place
-
-    def read(self, path: str) -> bytes | None:
-        """What a file holds; None if there is none."""
-        system, place = self._at(path)
-        if not system.exists(place):
-            return None
-        stream = system.open(place)
-        try:
-            return bytes(stream.readAllBytes())
-        finally:
-            stream.close()
-
-    def write(self, path: str, data: bytes) -> None:
-        """Write a file, whether or not there is one."""
-        system, place = self._at(path)
-        stream = system.create(place, True)  # noqa: FBT003 - Java has no names for arguments
-        try:
-            stream.write(bytearray(data))
-        finally:
-            stream.close()
-
-    def copy(self, source: str, target: str) -> None:
-        """Copy a folder to where there is none; what an interrupted copy left there is deleted first."""
-        system, place = self._at(target)
-        system.delete(place, True)  # noqa: FBT003 - the same
-        if self._at(source)[0].exists(self._at(source)[1]):
-            copy = self._jvm.org.apache.hadoop.fs.FileUtil.copy
-            copy(*self._at(source), system, place, False, self._settings)  # noqa: FBT003 - the same
+def _refuse_strangers(seat: _Seat, arrived: dict[str, _Arrived]) -> None:
+    for name, one in arrived.items():
+        if name not in seat.resets and not one.fresh:
+            raise InvalidConfig(
+                f"partition {name} comes from another seat, where the state of its keys stays",
+                remedy="Reset the group to its initial positions or to a cut with this mapping, or map the partition "
+                "back",
+            )

@@ -86,7 +86,12 @@ class Control:
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         talk = asyncio.ensure_future(self._talk(reader, writer))
         self._talks.add(talk)
-        talk.add_done_callback(self._talks.discard)
+        talk.add_done_callback(self._ended)
+
+    def _ended(self, talk: asyncio.Task[None]) -> None:
+        self._talks.discard(talk)
+        if not talk.cancelled() and talk.exception() is not None:
+            logger.error("the query cannot be answered", exc_info=talk.exception())
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer), contextlib.suppress(ConnectionError):

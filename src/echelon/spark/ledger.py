@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from echelon.group.config import Delivery
 from echelon.group.world import World
 from echelon.spark.batch import Offset, Stretch, first_position, offset, to_repeat
 from echelon.spark.share import Share
@@ -10,13 +11,14 @@ from echelon.spark.share import Share
 class Ledger:
     """One batch at a time, as Spark has it. Used in the event loop's thread only.
 
-    `exact`: a sink says where each partition stands, not the checkpoint. `stateful`: a batch that Spark repeats must be
-    read whole, since the state that it leads to is kept with it.
+    Exactly once, a sink says where each partition stands, not the checkpoint. `stateful`: a batch that Spark repeats
+    must be read whole, since the state that it leads to is kept with it.
     """
 
-    def __init__(self, shares: Mapping[str, Share], *, exact: bool, stateful: bool) -> None:
+    def __init__(self, shares: Mapping[str, Share], delivery: Delivery, *, stateful: bool) -> None:
         self._shares = shares
-        self._exact = exact
+        self._exact = delivery == "exactly_once"
+        self._repeats = delivery != "at_most_once"
         self._stateful = stateful
         self._offset: Offset | None = None
         self.parts: Offset = {}
@@ -65,10 +67,9 @@ class Ledger:
             return None
         position = share.run.position
         if self._exact:
-            wanted = position == stretch.begin or (self._stateful and position == stretch.end)
+            wanted = share.run.ready and (position == stretch.begin or (self._stateful and position == stretch.end))
         else:
-            # At most once, what was announced is ahead of what was done, and is not repeated.
-            wanted = to_repeat(stretch, partition, max(position, partition.position))
+            wanted = self._repeats and to_repeat(stretch, partition, position)
         share.passed_over = not wanted
         if not wanted:
             return None

@@ -15,7 +15,7 @@ from echelon.spark.options import parse_key
 from echelon.spark.order import in_order
 from echelon.spark.output import EachBatch, SparkOutput
 from echelon.spark.process import Access
-from echelon.spark.query import keeps_state
+from echelon.spark.query import PipelineFailed, keeps_state
 from echelon.spark.sinks.base import BatchSink
 
 _GROUP_OPTIONS: Final = frozenset(Config.__struct_fields__) - {"streams", "positions", "ends", "delivery"}
@@ -27,11 +27,12 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     """What `pipeline` declares. `stream` may name several, with commas between.
 
     Without a `broker`, `echelon run` takes the one that its other commands talk to. `partitions` and `key` say how a
-    NATS stream falls into partitions (`subject`, `header:NAME`, `tokens:FILTER:1,2`); a Kafka topic has its own.
-    `mode` is Spark's output mode, which aggregations need to be `update`. `trigger` is the least number of seconds from
-    the beginning of a batch to that of the next, `max_messages` the most that a batch holds. `checkpoint` is where the
-    checkpoints of the group's seats are; `shared` says that a local path there is a folder that all machines have in
-    common. `options` are further settings of the group, `spark` those of the session.
+    NATS stream falls into partitions (`subject`, `header:NAME`, `tokens:FILTER:1,2`); a Kafka topic has its own. Of a
+    group that is there already, its own configuration counts. `mode` is Spark's output mode, which aggregations need to
+    be `update`. `trigger` is the least number of seconds from the beginning of a batch to that of the next,
+    `max_messages` the most that a batch holds. `checkpoint` is where the checkpoints of the group's seats are; `shared`
+    says that a local path there is a folder that all machines have in common. `options` are further settings of the
+    group, `spark` those of the session.
     """
 
     function: Callable[[DataFrame], DataFrame]
@@ -86,10 +87,16 @@ class Pipeline(Struct, frozen=True, kw_only=True):
             return tuple(Stream(name, 1, RecordKey(), "native") for name in names)
         return tuple(Stream(name, self.partitions, parse_key(self.key), self.partitioning) for name in names)
 
-    def build(self, frame: DataFrame) -> DataFrame:
-        """The results of the source's frame."""
-        computed = any(stream.partitioning == "computed" for stream in self.streams())
-        return self.function(in_order(frame) if computed else frame)
+    def build(self, frame: DataFrame, config: Config) -> DataFrame:
+        """The results of the source's frame. Raises PipelineFailed if the function does."""
+        computed = any(stream.partitioning == "computed" for stream in config.streams)
+        try:
+            return self.function(in_order(frame) if computed else frame)
+        except Exception as error:
+            raise PipelineFailed(f"the function {self.name} failed: {type(error).__name__}: {error}") from error
+
+    def __repr__(self) -> str:
+        return f"Pipeline({self.name}, group={self.group})"
 
 
 def pipeline(
@@ -163,7 +170,7 @@ def check_pipeline(made: Pipeline, config: Config, spark: SparkSession) -> bool:
             remedy="Make the group with on_failure=stop, and see to bad messages in the pipeline's function",
         )
     check_checkpoint(made, spark.sparkContext.master or "local")
-    stateful = keeps_state(made.build(spark.readStream.format("echelon").options(seat="rehearsal").load()))
+    stateful = keeps_state(made.build(spark.readStream.format("echelon").options(seat="rehearsal").load(), config))
     if stateful:
         _check_state(made, config)
     return stateful

@@ -42,8 +42,6 @@ class Progress:
                 self._partitions.add(name)
             case PartitionEnded(partition=name):
                 self._partitions.discard(name)
-                if not self._partitions:
-                    self._say("all partitions are handed over")
             case Fenced():
                 self._say("fenced: this instance cannot see its own records, and waits")
             case SeatTaken(member=member):

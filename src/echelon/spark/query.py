@@ -12,13 +12,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from echelon.errors import EchelonError
+from echelon.errors import EchelonError, Unreachable
 from echelon.spark.output import EachBatch, SparkOutput
 
 logger = logging.getLogger(__name__)
 
 # What Spark's plan calls the operators that keep state from batch to batch.
-_STATEFUL: Final = ("Aggregate", "Deduplicate", "TransformWithState", "WithState", "StreamingSymmetricHashJoin")
+_STATEFUL: Final = ("Aggregate", "Deduplicate", "Distinct", "GlobalLimit", "WithState")
 
 
 # As Python and Java begin to tell of an error: `ValueError: …`, `Caused by: java.io.IOException: …`.
@@ -116,15 +116,25 @@ class Query:
     def _explain(self, error: Exception) -> Exception:
         if isinstance(error, EchelonError):
             return error
-        if isinstance(error, Py4JNetworkError | OSError):
+        if isinstance(error, Py4JNetworkError | ConnectionError):
             return JvmGone("Spark's JVM has ended", remedy="See what it wrote to standard error")
+        if "echelon.errors.Unreachable" in str(error):
+            return Unreachable(first_line(error))
         return PipelineFailed(f"the pipeline failed: {first_line(error)}")
 
 
 def keeps_state(frame: DataFrame) -> bool:
-    """Whether a streaming frame keeps state from batch to batch."""
-    plan: str = frame._jdf.queryExecution().analyzed().toString()  # noqa: SLF001 - PySpark has no other way
-    return any(word in plan for word in _STATEFUL)
+    """Whether a streaming frame keeps state from batch to batch. Blocks."""
+    return _keeps_state(frame._jdf.queryExecution().analyzed())  # noqa: SLF001 - PySpark has no other way
+
+
+def _keeps_state(node: Any) -> bool:  # noqa: ANN401 - an object of the JVM's
+    if not node.isStreaming():
+        return False
+    name, children = node.nodeName(), node.children()
+    parts = [children.apply(number) for number in range(children.size())]
+    joins = name == "Join" and all(part.isStreaming() for part in parts)
+    return joins or any(word in name for word in _STATEFUL) or any(map(_keeps_state, parts))
 
 
 def first_line(error: Exception) -> str:

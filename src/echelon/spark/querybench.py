@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from typing import Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from echelon.brokers.base import Broker, StreamInfo
 from echelon.errors import Unreachable
@@ -20,11 +20,11 @@ from echelon.members.readers import Readers
 from echelon.spark.batching import Batching, Interrupted
 from echelon.spark.checkpoint import Checkpoint
 from echelon.spark.control import Control
-from echelon.spark.output import EachBatch
+from echelon.spark.openings import Openings
+from echelon.spark.output import EachBatch, SparkOutput
 from echelon.spark.pipeline import Pipeline, check_pipeline
 from echelon.spark.query import Batch, JvmGone, Query
-from echelon.spark.share import Share, open_sink
-from echelon.spark.sinks.base import BatchSink
+from echelon.spark.share import Share
 
 logger = logging.getLogger(__name__)
 
@@ -56,12 +56,18 @@ class QueryBench:
         self._on_batch = on_batch
         self._world = World()
         self._readers = Readers(broker, pipeline.group)
-        self.failure: Exception | None = None
+        self._failure: Exception | None = None
         self._attempts = 0
         self._query: Query | None = None
         self._driving: asyncio.Task[None] | None = None
-        self._opening: set[asyncio.Task[None]] = set()
-        self._stopping: asyncio.Task[None] | None = None
+        self._openings = Openings(pipeline.batch_sink, pipeline.group, wake)
+        self._stopping: dict[Query, asyncio.Task[None]] = {}
+        self._starting = False
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why this instance cannot go on: the query failed for good, or the JVM is gone."""
+        return self._failure or self._openings.failure or self._batching.failure
 
     @asynccontextmanager
     async def opened(self, config: Config) -> AsyncGenerator[None]:
@@ -69,11 +75,11 @@ class QueryBench:
         stateful = await asyncio.to_thread(check_pipeline, self._pipeline, config, self._spark)
         self._batching = Batching(
             self._pipeline,
-            self._spark,
             self._own,
             self._readers,
             self.workers,
             stateful=stateful,
+            tasks=self._spark.sparkContext.defaultParallelism,
             on_change=self._note_change,
             wake=self._wake,
         )
@@ -84,23 +90,23 @@ class QueryBench:
                 yield
             finally:
                 watching.cancel()
-                self.workers.clear()
                 self._stop_query()
                 await self._end()
+                self.workers.clear()
 
     async def _end(self) -> None:
         """Wait until nothing runs any more."""
-        tasks = {*self._opening, *([self._driving] if self._driving is not None else [])}
+        tasks = {*self._openings.tasks, *([self._driving] if self._driving is not None else [])}
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, *([self._stopping] if self._stopping is not None else []), return_exceptions=True)
+        await asyncio.gather(*tasks, *self._stopping.values(), return_exceptions=True)
 
     async def _watch_jvm(self) -> None:
         """Who stands by without a JVM must not wait for the seat."""
         machine = self._own.profile.machine
         while machine is None or not any_gone(machine):  # noqa: ASYNC110 - nothing tells when a process ends
             await asyncio.sleep(_AGAIN)
-        self.failure = JvmGone("Spark's JVM has ended", remedy="See what it wrote to standard error")
+        self._failure = JvmGone("Spark's JVM has ended", remedy="See what it wrote to standard error")
         self._wake()
 
     async def start(self, world: World, name: str, *, idle: bool) -> Share:
@@ -123,12 +129,15 @@ class QueryBench:
 
     def forget(self, name: str) -> bool:
         """Nothing of the partition runs any more."""
+        self._checkpoint.leaves(name)
         return self.workers.pop(name, None) is not None
 
     def heard(self, world: World) -> None:
         """Something was read: what was announced may begin."""
         self._world = world
         self._batching.heard(world)
+        if self.workers and not self._is_running and self._checkpoint.must_keep(world):
+            self._drive_on()
 
     def save(self, name: str) -> bytes | None:
         """Where the seat's checkpoint is kept, if it has a state: it has drained for a cut."""
@@ -149,7 +158,7 @@ class QueryBench:
 
     def _begin(self, share: Share) -> None:
         share.resolved = share.passed_over = False
-        self._open(share)
+        self._openings.begin(share, self._world)
         self._drive_on()
         self._look(share)
 
@@ -161,7 +170,7 @@ class QueryBench:
     def _note_end(self, driving: asyncio.Task[None]) -> None:
         error = None if driving.cancelled() else driving.exception()
         if isinstance(error, Exception):
-            self.failure = error
+            self._failure = error
         elif not driving.cancelled() and self._is_needed:
             self._drive_on()  # Somebody came after it had found nobody, and before it ended.
         self._wake()
@@ -175,7 +184,16 @@ class QueryBench:
 
     @property
     def _is_needed(self) -> bool:
-        return self._is_running or bool(self._opening)
+        return self._is_running or bool(self._openings.tasks)
+
+    @property
+    def _is_complete(self) -> bool:
+        """Whether all partitions that the seat has take part, as they are now: a state is for all of them."""
+        owned = self._world.owned(self._own.id)
+        return not self._checkpoint.stateful or all(
+            partition.name in self.workers and self.workers[partition.name].run.epoch == partition.epoch
+            for partition in owned
+        )
 
     @property
     def _is_running(self) -> bool:
@@ -184,87 +202,70 @@ class QueryBench:
     def _look(self, share: Share) -> None:
         """Whether the share is busy: it takes part in the batch under way, or it is the query's last."""
         last = not self._is_running
-        if last and not self._batching.ledger.parts:
+        announcing = any(each.announcing for each in self.workers.values())
+        if last and not self._batching.ledger.parts and not announcing:
             self._stop_query()
-        ends = last and (self._query is not None or self._checkpoint.must_keep(self._world))
+        ends = last and (self._query is not None or self._starting or self._checkpoint.must_keep(self._world))
         share.run.busy = share.opening or share.announcing or share.name in self._batching.ledger.parts or ends
 
     def _stop_query(self) -> None:
         """Have the query stopped, which takes a moment: `_drive` sees it end."""
         query = self._query
         self._batching.is_open = False
-        if query is not None and (self._stopping is None or self._stopping.done()):
-            self._stopping = asyncio.ensure_future(asyncio.to_thread(query.stop))
+        if query is not None and query not in self._stopping:
+            self._stopping[query] = asyncio.ensure_future(asyncio.to_thread(query.stop))
 
     async def _drive(self) -> None:
         """Open the sink for whoever came, and run the query while there is somebody to run it for."""
         while self._is_needed:
-            if self._opening:
-                await asyncio.wait(self._opening)
-            elif self._is_running:
+            if self._openings.tasks:
+                await asyncio.wait(self._openings.tasks)
+            elif self._is_complete:
                 await self._run_query()
-            self._wake()
-        cut = self._world.cut
-        if cut is not None and self._checkpoint.must_keep(self._world):
-            await asyncio.to_thread(self._checkpoint.keep, cut.sequence)
-            self._wake()
-
-    def _open(self, share: Share) -> None:
-        """Have the sink told of the share's epoch, whether or not the query runs meanwhile."""
-        sink = self._pipeline.batch_sink
-        if sink is not None and not share.opening:
-            share.opening = True
-            task = asyncio.ensure_future(self._opened(sink, share))
-            self._opening.add(task)
-            task.add_done_callback(self._note_opened)
-
-    async def _opened(self, sink: BatchSink, share: Share) -> None:
-        while True:
-            try:
-                await open_sink(sink, self._pipeline.group, self._world, share)
-            except Unreachable as error:
-                logger.warning("%s; trying again", error)
-                await asyncio.sleep(_AGAIN)
             else:
-                share.opening = False
-                return
-
-    def _note_opened(self, task: asyncio.Task[None]) -> None:
-        self._opening.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, Exception):
-            self.failure = error
-        self._wake()
+                await asyncio.sleep(_AGAIN / 4)
+            self._wake()
+        while (cut := self._world.cut) is not None and self._checkpoint.must_keep(self._world):
+            await asyncio.to_thread(self._checkpoint.keep, cut.sequence, self._world.cuts.keys())
+            self._wake()
 
     async def _run_query(self) -> None:
         """Run the query until it ends, for whatever reason."""
         self._batching.is_open = True
         async with Control(self._batching.next_batch, self._batching.plan) as control:
-            where = await asyncio.to_thread(self._checkpoint.prepare)
-            output = EachBatch(self._batching.write) if self._pipeline.batch_sink is not None else self._pipeline.output
-            self._query = Query(
-                self._spark,
-                {"seat": control.path},
-                self._pipeline.build,
-                output,
-                where,
-                mode=self._pipeline.mode,
-                name=self._pipeline.group,
-            )
-            if not self._is_running:
-                self._query.stop()
+            self._starting = True
+            try:
+                where = await asyncio.to_thread(self._checkpoint.prepare, self._world.cuts.keys())
+            finally:
+                self._starting = False
+            if not (self._is_running and self._batching.is_open):
+                return
+            source = {"seat": control.path}
+            group, mode = self._pipeline.group, self._pipeline.mode
+            self._query = Query(self._spark, source, self._build, self._output(), where, mode=mode, name=group)
             error = await asyncio.to_thread(self._query.run)
+            self._stopping.pop(self._query, None)
         self._query = None
         self._batching.ledger.drop(self._world)
         refusal, self._batching.refusal = self._batching.refusal, None
         for share in self.workers.values():
             share.resolved = False
             if share.run.state == "running":
-                self._open(share)
+                self._openings.begin(share, self._world)
             self._look(share)
         self._wake()
         if error is not None:
             await self._consider(refusal or error)
+
+    def _build(self, frame: DataFrame) -> DataFrame:
+        assert self._world.config is not None
+        return self._pipeline.build(frame, self._world.config)
+
+    def _output(self) -> SparkOutput | EachBatch:
+        if self._pipeline.batch_sink is not None:
+            return EachBatch(self._batching.write)
+        output = self._pipeline.output
+        return EachBatch(self._batching.guarded(output.function)) if isinstance(output, EachBatch) else output
 
     async def _consider(self, error: Exception) -> None:
         """What becomes of the seat now that the query failed. Raises the error when it was tried often enough."""

@@ -1,7 +1,6 @@
 """A stand-by's rehearsal: the pipeline runs once on nothing, so that the first real batch finds everything started."""
 
 import asyncio
-import shutil
 import tempfile
 import uuid
 
@@ -22,7 +21,6 @@ async def rehearse(spark: SparkSession, pipeline: Pipeline, config: Config) -> N
     Raises PipelineFailed if the function cannot be run.
     """
     done = asyncio.Event()
-    loop = asyncio.get_running_loop()
     alone = len(config.streams) == 1
     places = {stream.name: Where(pipeline.access, pipeline.group, stream, alone) for stream in config.streams}
 
@@ -38,18 +36,19 @@ async def rehearse(spark: SparkSession, pipeline: Pipeline, config: Config) -> N
     def write(frame: DataFrame, _batch: int) -> None:
         frame.write.format("noop").mode("overwrite").save()
 
-    folder = tempfile.mkdtemp(prefix="echelon-rehearsal-")
-    where = folder if (spark.sparkContext.master or "").startswith("local") else _beside(pipeline)
-    async with Control(next_batch, plan) as control:
-        query = Query(
-            spark, {"seat": control.path}, pipeline.build, EachBatch(write), where, mode=pipeline.mode, name="rehearsal"
-        )
-        running = asyncio.ensure_future(asyncio.to_thread(query.run))
-        running.add_done_callback(lambda _: loop.call_soon_threadsafe(done.set))
-        await done.wait()
-        await asyncio.to_thread(query.stop)
-        error = await running
-    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+    def build(frame: DataFrame) -> DataFrame:
+        return pipeline.build(frame, config)
+
+    with tempfile.TemporaryDirectory(prefix="echelon-rehearsal-", ignore_cleanup_errors=True) as folder:
+        where = folder if (spark.sparkContext.master or "").startswith("local") else _beside(pipeline)
+        async with Control(next_batch, plan) as control:
+            source = {"seat": control.path}
+            query = Query(spark, source, build, EachBatch(write), where, mode=pipeline.mode, name="rehearsal")
+            running = asyncio.ensure_future(asyncio.to_thread(query.run))
+            running.add_done_callback(lambda _: done.set())
+            await done.wait()
+            await asyncio.to_thread(query.stop)
+            error = await running
     if error is not None:
         raise error
 

@@ -3,9 +3,7 @@
 from collections.abc import Callable
 
 from echelon.group.own import Run
-from echelon.group.world import Partition, World
-from echelon.members.sinks.base import Place
-from echelon.spark.sinks.base import BatchSink
+from echelon.group.world import Partition
 
 
 class Share:
@@ -53,22 +51,3 @@ class Share:
     def count(self) -> int:
         """Nothing: Spark counts for the query as a whole."""
         return 0
-
-
-async def open_sink(sink: BatchSink, group: str, world: World, share: Share) -> None:
-    """Write the share's epoch into the sink; the run is then ready at the sink's position, or refused.
-
-    Raises Unreachable, NotReversible, GroupExists.
-    """
-    partition = world.partitions.get(share.name)
-    if partition is None or partition.epoch != share.run.epoch:
-        return
-    place = Place(group, world.identity, world.made, share.name)
-    position = await sink.open(
-        place, epoch=partition.epoch, reset=partition.reset, position=share.run.position, keep=partition.keep
-    )
-    if position is None:
-        share.run.refused = True
-    else:
-        share.run.position = position
-        share.run.ready = True

@@ -20,6 +20,12 @@ def nats_stage(request: pytest.FixtureRequest, tmp_path: Path) -> SparkStage:
     return _stage(request, "nats", tmp_path)
 
 
+@pytest.fixture
+def kafka_stage(request: pytest.FixtureRequest, tmp_path: Path) -> SparkStage:
+    """A stage on a real Kafka only."""
+    return _stage(request, "kafka", tmp_path)
+
+
 def _stage(request: pytest.FixtureRequest, broker: str, folder: Path) -> SparkStage:
     group = f"g{uuid.uuid4().hex[:8]}"
     if broker == "nats":

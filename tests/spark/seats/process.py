@@ -50,6 +50,8 @@ class Cast(msgspec.Struct, frozen=True):
     sink: Literal["lines", "delta", "postgres"] = "lines"
     address: str = ""
     """Of the sink, if it is a server."""
+    schema: str = ""
+    """In PostgreSQL."""
     dies: Moment | None = None
     """Kill this process at that moment of its second batch."""
     fails: tuple[Moment, ...] = ()
@@ -116,13 +118,15 @@ class Play:
                     failed.touch()
                     raise ValueError("told to fail: reading")
 
+        columns = () if self.cast.sink == "postgres" else ("key", "data")
+
         def numbered(frame: DataFrame) -> DataFrame:
             return frame.groupBy("partition", "key").agg(
                 F.max("sequence").alias("sequence"), F.count("*").alias("number")
             )
 
         def plain(frame: DataFrame) -> DataFrame:
-            some = frame.select("partition", "sequence", "key", "data")
+            some = frame.select("partition", "sequence", *columns)
             return some.mapInArrow(work, some.schema) if slow or driver or failed else some
 
         return numbered if self.cast.stateful else plain
@@ -134,7 +138,8 @@ class Play:
             return DeltaSink(f"{self.cast.folder}/table")
         from echelon.spark.sinks.postgres import PostgresBatchSink
 
-        return PostgresBatchSink(self.cast.address, "results")
+        schema = self.cast.schema
+        return PostgresBatchSink(self.cast.address, f"{schema}.results", positions=f"{schema}.positions")
 
     def write_lines(self, frame: DataFrame, batch: int) -> None:
         """Append a line for each message, in order."""

@@ -11,7 +11,7 @@ import pytest
 from echelon.spark.launch import java_home, quick_home
 from tests.members.stage import scene
 from tests.spark.seats.spark_stage import SparkStage
-from tests.spark.seats.test_exactly_once import check_table, until_done
+from tests.spark.seats.tables import check_table, until_done
 
 
 def start(stack: ExitStack, log: Path, *command: str) -> None:

@@ -4,7 +4,7 @@ from deltalake import DeltaTable
 
 from tests.members.stage import scene
 from tests.spark.seats.spark_stage import SparkStage
-from tests.spark.seats.test_exactly_once import check_table, until_done
+from tests.spark.seats.tables import check_table, until_done
 
 
 def counts(stage: SparkStage) -> dict[str, int]:

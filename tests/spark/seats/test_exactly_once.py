@@ -5,27 +5,10 @@ import signal
 from functools import partial
 
 import pytest
-from deltalake import DeltaTable
 
 from tests.members.stage import scene
 from tests.spark.seats.spark_stage import SparkStage
-
-
-async def check_table(stage: SparkStage) -> None:
-    """Every message is in the table once."""
-    stored = {(name, message.sequence) for name, messages in (await stage.stored()).items() for message in messages}
-    table = DeltaTable(stage.folder / "table").to_pyarrow_table(columns=["partition", "sequence"]).to_pydict()
-    found = list(zip(table["partition"], table["sequence"], strict=True))
-    assert len(found) == len(set(found)), "something is there twice"
-    assert stored - set(found) == set(), "something is lost"
-    assert set(found) == stored
-
-
-async def until_done(stage: SparkStage, seconds: float = 60.0) -> None:
-    """Wait until the group has reported everything that was sent."""
-    held = {name: messages[-1].sequence for name, messages in (await stage.stored()).items() if messages}
-    await stage.until_world(lambda world: all(world.partitions[name].position > held[name] for name in held), seconds)
-
+from tests.spark.seats.tables import check_table, until_done
 
 MOMENTS = ("planned", "reading", "before_write", "after_write", "committed")
 
@@ -58,7 +41,8 @@ async def test_killed_and_suspended_drivers_a_killed_worker_and_a_killed_jvm(nat
 
         await stage.suspend("two", 6)
         assert stage.holders() == {"m1": "three"}, "the stand-by has the seat when the suspended one wakes"
-        for pid in stage.workers("three"):
+        assert (workers := stage.workers("three"))
+        for pid in workers:
             os.kill(pid, signal.SIGKILL)
         await until_further(stage, 300)
 

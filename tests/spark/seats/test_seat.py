@@ -1,11 +1,16 @@
-"""Spark applications in a group, at least once: they share it with Python processes, and hand over in good order."""
+"""Spark applications share a group with Python processes, and hand over in good order."""
 
+from tests.members.process import Results
+from tests.members.sinks.harnesses import make_harness
 from tests.members.stage import scene
+from tests.postgres_server import PostgresServer
 from tests.spark.seats.spark_stage import SparkStage
+from tests.spark.seats.tables import until_done
 
 
 @scene
-async def test_partitions_move_between_spark_and_python_members_under_load(stage: SparkStage) -> None:
+async def test_partitions_move_between_spark_and_python_members_at_least_once(nats_stage: SparkStage) -> None:
+    stage = nats_stage
     await stage.prepare(members=("m1",), interval=1.0)
     stage.launch_spark("spark", "m1")
     await stage.until_seated("spark")
@@ -21,3 +26,33 @@ async def test_partitions_move_between_spark_and_python_members_under_load(stage
     await stage.until_all_handled()
     await stage.drain("spark", "python")
     stage.check("once")
+
+
+@scene
+async def test_partitions_move_between_spark_and_python_members_exactly_once(
+    kafka_stage: SparkStage, postgres_server: PostgresServer
+) -> None:
+    stage = kafka_stage
+    await stage.prepare(members=("m1",), interval=1.0, delivery="exactly_once")
+    results = Results("postgres", postgres_server.url, stage.group)
+    harness = make_harness(results.kind, results.address, results.name)
+    await harness.prepare()
+    stage.launch_spark("spark", "m1", sink="postgres", address=results.address, schema=results.name)
+    stage.launch("python", "m2", results=results)
+    await stage.until_seated("spark", seconds=60)
+    async with stage.load(every=0.1):
+        await stage.until_world(lambda world: sum(p.position for p in world.partitions.values()) > 100)
+        await stage.admin.set_members(("m1", "m2"))
+        await stage.until_world(lambda _: set(stage.owners().values()) == {"spark", "python"})
+        moved = sum(partition.position for partition in stage.world.partitions.values())
+        await stage.until_world(lambda world: sum(p.position for p in world.partitions.values()) > moved + 200)
+        await stage.admin.pause()
+        await stage.until_world(lambda _: not stage.owners())
+        await stage.admin.resume()
+        stage.kill("python")
+        await stage.admin.set_members(("m1",))
+        await stage.until_world(lambda _: list(stage.owners().values()) == ["spark"] * 6)
+    await until_done(stage)
+    await stage.drain("spark")
+    stored = {name: [message.sequence for message in found] for name, found in (await stage.stored()).items()}
+    assert await harness.results() == {name: found for name, found in stored.items() if found}

@@ -1,0 +1,204 @@
+"""Exactly once into PostgreSQL, by two-phase commit: prepare, acknowledge, commit."""
+
+import hashlib
+import uuid
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, Literal, Self, TypeVar
+
+from echelon.errors import Denied, InvalidConfig, MissingComponent, Unreachable
+from echelon.members.handlers import in_thread
+from echelon.pcg.ledger import Source
+
+try:
+    import psycopg
+    from psycopg import sql
+except ModuleNotFoundError as missing:
+    raise MissingComponent("psycopg is not installed", remedy="Run: pip install 'echelon[postgres]'") from missing
+
+T = TypeVar("T")
+Connection = psycopg.Connection[tuple[Any, ...]]
+Cursor = psycopg.Cursor[tuple[Any, ...]]
+
+_CREATE: Final = """
+    CREATE TABLE IF NOT EXISTS {table} (
+        source text NOT NULL, identity text NOT NULL, sequence bigint NOT NULL, at timestamptz NOT NULL DEFAULT now(),
+        PRIMARY KEY (source, identity, sequence)
+    )
+"""
+_CLAIM: Final = "INSERT INTO {table} (source, identity, sequence) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
+# Held while the table is made: CREATE TABLE IF NOT EXISTS alone fails if two do it at once. Any number will do.
+_MAKING: Final = 7_262_018_444
+# Who held the seat before, and may be frozen in the middle of a transaction.
+_TERMINATE: Final = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE application_name = %s AND pid <> pg_backend_pid() AND datname = current_database()
+"""
+_PREPARED: Final = """
+    SELECT gid FROM pg_prepared_xacts WHERE database = current_database() AND gid LIKE %s ORDER BY prepared
+"""
+_LOCK_TIMEOUT: Final = "2s"
+
+
+class PostgresLedger:
+    """A ledger in the PostgreSQL database at `conninfo`; sequences are in `table` (`name` or `schema.name`).
+
+    Handlers get a psycopg cursor and write with it, in any thread (a coroutine function blocks its event loop
+    meanwhile); they must not end the transaction. The server needs `max_prepared_transactions` of at least the number
+    of members, better twice that. Rows of `table` may be deleted when they are older than any process could be
+    suspended; each is some 100 bytes.
+    """
+
+    def __init__(self, conninfo: str, *, table: str = "echelon_messages", timeout: float = 10.0) -> None:
+        self._conninfo = conninfo
+        names = sql.Identifier(*table.split("."))
+        self._create, self._claim = (sql.SQL(each).format(table=names) for each in (_CREATE, _CLAIM))
+        self._timeout = timeout
+        self._instance = uuid.uuid4().hex
+        self._connection: Connection | None = None
+        self._seat = ""
+        self._prepared = ""
+        """What this instance has prepared and not committed yet."""
+        self._left: dict[int, list[str]] = {}
+        """What others have prepared, by the sequence of the message, of messages that will be delivered again."""
+
+    async def __aenter__(self) -> Self:
+        """Connect, and make the table if it is not there. Raises Denied, Unreachable, InvalidConfig."""
+        self._thread = ThreadPoolExecutor(1, "echelon-postgres")
+        try:
+            await self._run(self._open)
+        except BaseException:
+            self._thread.shutdown(wait=False)
+            raise
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._run(self._close)
+        self._thread.shutdown(wait=False)
+
+    async def take_over(self, source: Source, is_acknowledged: Callable[[int], Awaitable[bool]]) -> None:
+        """Resolve what former instances have prepared, as `Ledger.take_over` describes it."""
+        self._seat = f"echelon-{_digest(source.seat)}"
+        self._prepared = ""
+        self._left = {}
+        await self._run(self._send_away)
+        for name in await self._run(partial(self._find, f"{_prefix(source)}/%")):
+            sequence = int(name.split("/")[2])
+            if await is_acknowledged(sequence):
+                await self._run(partial(self._end, name, "COMMIT"))
+            else:
+                self._left.setdefault(sequence, []).append(name)
+
+    async def process(
+        self,
+        source: Source,
+        sequence: int,
+        work: Callable[[Cursor], Awaitable[None]],
+        acknowledge: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Let `work` write the results of a message, prepare, acknowledge, commit, as `Ledger.process` says."""
+        name = f"{_prefix(source)}/{sequence}/{self._instance}"
+        if name != self._prepared and await self._run(partial(self._begin, source, sequence)):
+            try:
+                await work(self._cursor)
+                await self._run(partial(self._prepare, name))
+            except BaseException:
+                # Nothing is acknowledged, so this instance may take it back, also if it was prepared.
+                with suppress(Unreachable):
+                    await self._run(partial(self._take_back, name))
+                raise
+            self._prepared = name
+        await acknowledge()
+        if self._prepared:
+            await self._run(partial(self._end, self._prepared, "COMMIT"))
+            self._prepared = ""
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        """Do something in the thread; who is cancelled waits for its end."""
+        try:
+            return await in_thread(self._thread, lambda _: work(), None)
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise Denied(f"PostgreSQL: {error}", remedy="Check what the role may do") from error
+        except psycopg.errors.ObjectNotInPrerequisiteState as error:
+            raise _disabled() from error
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            raise Unreachable(f"PostgreSQL: {str(error).strip()}", remedy="Check that it runs") from error
+
+    def _open(self) -> None:
+        connection = self._connect()
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
+            connection.execute(self._create)
+        row = connection.execute("SELECT current_setting('max_prepared_transactions')").fetchone()
+        if row is None or int(row[0]) < 1:
+            raise _disabled()
+
+    def _connect(self) -> Connection:
+        """The connection, made anew if it was lost. Transactions are begun and ended by statements of their own."""
+        if self._connection is None or self._connection.closed:
+            timeout = max(1, round(self._timeout))
+            self._connection = psycopg.connect(self._conninfo, autocommit=True, connect_timeout=timeout)
+            self._connection.execute(sql.SQL("SET lock_timeout = {}").format(_LOCK_TIMEOUT))
+            self._connection.execute(sql.SQL("SET application_name = {}").format(self._seat))
+        return self._connection
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def _send_away(self) -> None:
+        """End the connections of whoever had this seat before, so that nothing more is prepared over them."""
+        connection = self._connect()
+        connection.execute(sql.SQL("SET application_name = {}").format(self._seat))
+        connection.execute(_TERMINATE, (self._seat,))
+
+    def _find(self, pattern: str) -> list[str]:
+        return [row[0] for row in self._connect().execute(_PREPARED, (pattern,))]
+
+    def _begin(self, source: Source, sequence: int) -> bool:
+        """Begin a transaction with the message's sequence in it; False if it is there already."""
+        connection = self._connect()
+        for other in self._left.pop(sequence, ()):
+            self._end(other, "ROLLBACK")
+        connection.execute("BEGIN")
+        self._cursor = connection.cursor()
+        try:
+            claimed = self._cursor.execute(self._claim, (source.name, source.identity, sequence)).rowcount == 1
+        except psycopg.errors.LockNotAvailable:
+            # Somebody who is not active any more has prepared it since; who has the message may take that back.
+            connection.execute("ROLLBACK")
+            self._left[sequence] = self._find(f"{_prefix(source)}/{sequence}/%")
+            raise
+        if not claimed:
+            connection.execute("ROLLBACK")
+        return claimed
+
+    def _prepare(self, name: str) -> None:
+        self._cursor.close()
+        self._connect().execute(sql.SQL("PREPARE TRANSACTION {}").format(name))
+
+    def _take_back(self, name: str) -> None:
+        self._connect().rollback()
+        self._end(name, "ROLLBACK")
+
+    def _end(self, name: str, how: Literal["COMMIT", "ROLLBACK"]) -> None:
+        """Commit or roll back what is prepared. If it is not there any more, somebody else has done that."""
+        with suppress(psycopg.errors.UndefinedObject):
+            self._connect().execute(sql.SQL("{} PREPARED {}").format(sql.SQL(how), name))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def _prefix(source: Source) -> str:
+    return f"echelon/{_digest(f'{source.name} {source.identity}')}"
+
+
+def _disabled() -> InvalidConfig:
+    return InvalidConfig(
+        "the PostgreSQL server prepares no transactions",
+        remedy="Set max_prepared_transactions to twice the number of members, and restart it",
+    )
