@@ -44,17 +44,28 @@ def started(*words: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def end(process: "subprocess.Popen[str]") -> None:
+    """End it if it still runs, and with it all that it has started."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
 def ended(process: "subprocess.Popen[str]", code: int) -> tuple[str, str]:
     """What it printed, once it has ended with that exit code."""
     try:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=180)
     finally:
-        process.kill()
+        end(process)
     assert process.returncode == code, f"{process.returncode}\n{out}\n{err}"
     assert "Traceback" not in err
     return out, err
 
 
+@pytest.mark.timeout(240)
 def test_a_pipeline_runs_until_sigterm_and_an_audit_finds_what_is_damaged(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
@@ -89,19 +100,19 @@ def test_a_pipeline_runs_until_sigterm_and_an_audit_finds_what_is_damaged(
         _, told = ended(failing, 1)
         assert "colour" in told
     finally:
-        running.kill()
-        failing.kill()
+        end(running)
+        end(failing)
     assert place.rows("members", group)[0]["role"] == "vacant"
     table = DeltaTable(folder / "table")
     data = table.to_pyarrow_table()["data"].to_pylist()
     assert sorted(map(int, data)) == list(range(_MESSAGES))
 
     words = ("--broker", place.url, "audit", group, "--delta", str(folder / "table"), "--master", "local[2]")
-    both = started(*words), started(*words, "-o", "json")
-    lines = dict(line.split() for line in ended(both[0], 0)[0].replace("out of order", "out_of_order").splitlines())
+    out, _ = ended(started(*words), 0)
+    lines = dict(line.split() for line in out.replace("out of order", "out_of_order").splitlines())
     exact = {"messages": _MESSAGES, "processed": _MESSAGES, "lost": 0, "duplicated": 0, "out_of_order": 0}
     assert {name: int(lines[name]) for name in exact} == exact
-    found = json.loads(ended(both[1], 0)[0])
+    found = json.loads(ended(started(*words, "-o", "json"), 0)[0])
     assert found == {**exact, "unexpected": 0, "unjudged": 0, "offenders": []}
 
     lost, doubled = table.to_pyarrow_table().sort_by("sequence").slice(100, 2).to_pylist()
@@ -169,19 +180,11 @@ def test_mistakes_in_an_audit_are_told_before_spark_starts(words: list[str], tol
 
 
 @pytest.mark.timeout(240)
-def test_a_demo_tells_of_every_message_at_its_end(tmp_path: Path) -> None:
+def test_a_demo_tells_of_every_message_at_its_end() -> None:
     with skip_if_missing():
         java_home()
-    done = subprocess.run(
-        [sys.executable, "-m", "echelon.cli", "demo", "--json", "--messages", "2000"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    [line] = done.stdout.splitlines()
+    out, err = ended(started("demo", "--json", "--messages", "2000"), 0)
+    [line] = out.splitlines()
     result = json.loads(line)
     assert {name: result[name] for name in ("messages", "processed", "lost", "duplicated", "out_of_order")} == {
         "messages": 2000,
@@ -191,4 +194,4 @@ def test_a_demo_tells_of_every_message_at_its_end(tmp_path: Path) -> None:
         "out_of_order": 0,
     }
     assert 0 < result["failover_seconds"] < result["seconds"]
-    assert "kill -9" in done.stderr
+    assert "kill -9" in err

@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import logging
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -224,6 +225,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s", stream=sys.stdout)
     logger.setLevel(logging.INFO)
     logger.info("seed %d", arguments.seed)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))  # Else its servers would stay.
     chance = random.Random(arguments.seed)
     end = time.monotonic() + 60 * arguments.minutes
     # PostgreSQL does not run as root, and must be able to see its folder.

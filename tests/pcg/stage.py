@@ -47,6 +47,13 @@ class Stage:
     async def create(self, config: ElasticConfig | StaticConfig) -> None:
         await self.groups.create(self.stream, self.group, config)
 
+    async def partitioned_stream(self, partitions: int) -> str:
+        """Another stream, whose subjects begin with the partition number."""
+        name = f"T{self.stream}"
+        transform = {"src": f"{name}.*", "dest": f"{{{{Partition({partitions},1)}}}}.{name}.{{{{Wildcard(1)}}}}"}
+        await make_stream(self.url, name, [f"{name}.*"], subject_transform=transform)
+        return name
+
     async def publish(self, count: int, keys: int = 12) -> None:
         """So many messages, round robin over the keys."""
         client = await nats.connect(self.url)

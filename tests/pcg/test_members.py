@@ -49,11 +49,7 @@ def test_an_elastic_group_is_consumed_in_order_and_its_handlers_see_plain_subjec
 def test_a_static_group_is_consumed_in_order(nats_server: NatsServer, tmp_path: Path) -> None:
     async def run() -> None:
         async with staged(nats_server.url, tmp_path) as stage:
-            name = f"T{stage.stream}"
-            transform = {"src": f"{name}.*", "dest": f"{{{{Partition(4,1)}}}}.{name}.{{{{Wildcard(1)}}}}"}
-            config = {"name": name, "subjects": [f"{name}.*"], "subject_transform": transform}
-            await call(nats_server.url, f"STREAM.CREATE.{name}", config)
-            stage.stream = name
+            name = stage.stream = await stage.partitioned_stream(4)
             await stage.create(StaticConfig(max_members=4, members=("m1", "m2")))
             await stage.publish(100)
             stage.join("a", "m1")

@@ -8,21 +8,15 @@ import pytest
 from tests.spark.seats.spark_stage import SparkStage
 
 
-@pytest.fixture(params=["nats", "kafka"])
-def stage(request: pytest.FixtureRequest, tmp_path: Path) -> SparkStage:
-    """A stage on a real NATS JetStream, and on a real Kafka."""
-    return _stage(request, request.param, tmp_path)
-
-
 @pytest.fixture
 def nats_stage(request: pytest.FixtureRequest, tmp_path: Path) -> SparkStage:
-    """A stage on a real NATS JetStream only, for what has nothing to do with the broker."""
+    """A stage on a real NATS JetStream."""
     return _stage(request, "nats", tmp_path)
 
 
 @pytest.fixture
 def kafka_stage(request: pytest.FixtureRequest, tmp_path: Path) -> SparkStage:
-    """A stage on a real Kafka only."""
+    """A stage on a real Kafka."""
     return _stage(request, "kafka", tmp_path)
 
 

@@ -14,7 +14,8 @@ MOMENTS = ("planned", "reading", "before_write", "after_write", "committed")
 
 
 @scene
-async def test_a_failure_in_every_phase_of_a_batch_loses_and_doubles_nothing(stage: SparkStage) -> None:
+async def test_a_failure_in_every_phase_of_a_batch_loses_and_doubles_nothing(kafka_stage: SparkStage) -> None:
+    stage = kafka_stage
     await stage.prepare(members=("m1",), delivery="exactly_once", interval=1.0)
     stage.launch_spark("one", "m1", sink="delta", fails=MOMENTS)
     await stage.until_seated("one", seconds=60)
@@ -41,7 +42,8 @@ async def test_killed_and_suspended_drivers_a_killed_worker_and_a_killed_jvm(nat
 
         await stage.suspend("two", 6)
         assert stage.holders() == {"m1": "three"}, "the stand-by has the seat when the suspended one wakes"
-        assert (workers := stage.workers("three"))
+        workers = stage.workers("three")
+        assert workers
         for pid in workers:
             os.kill(pid, signal.SIGKILL)
         await until_further(stage, 300)

@@ -25,7 +25,7 @@ async def test_partitions_move_between_spark_and_python_members_at_least_once(na
         await stage.until_more(200)
     await stage.until_all_handled()
     await stage.drain("spark", "python")
-    stage.check("once")
+    stage.check("once", loud=("spark",))
 
 
 @scene
@@ -34,7 +34,7 @@ async def test_partitions_move_between_spark_and_python_members_exactly_once(
 ) -> None:
     stage = kafka_stage
     await stage.prepare(members=("m1",), interval=1.0, delivery="exactly_once")
-    results = Results("postgres", postgres_server.url, stage.group)
+    results = Results("postgres", postgres_server.conninfo, stage.group)
     harness = make_harness(results.kind, results.address, results.name)
     await harness.prepare()
     stage.launch_spark("spark", "m1", sink="postgres", address=results.address, schema=results.name)
