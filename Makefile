@@ -7,7 +7,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench soak clean
+.PHONY: help demo test check bench docs soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ check: $(INSTALLED) ## lint, formatting, types, layers
 
 bench: $(INSTALLED) ## run all benchmarks; fails if one is below its target
 	$(BIN)/python bench/run_all.py
+
+docs: $(INSTALLED) ## write docs/api.md anew, from the docstrings
+	$(BIN)/python docs/make_api.py
 
 soak: $(INSTALLED) ## simulate 100,000 schedules, then disturb real processes for 60 minutes: make soak MINUTES=5
 	$(BIN)/python -m echelon.testing.simulate --schedules 100000

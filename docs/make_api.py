@@ -1,5 +1,4 @@
 """Writes docs/api.md from the docstrings of the public modules: python docs/make_api.py."""
-# ruff: noqa: INP001 - a script, not a package
 
 import importlib
 import inspect

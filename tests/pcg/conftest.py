@@ -14,9 +14,8 @@ __all__ = ["nats_server", "nats_servers"]
 
 @pytest.fixture(scope="session")
 def preparing_postgres() -> Iterator[PostgresServer]:
-    """One PostgreSQL for the whole session, with a table for results. (Others may enter the folder, as it needs.)"""
-    with TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
+    """One PostgreSQL for the whole session, with a table for results."""
+    with TemporaryDirectory(prefix="echelon-postgres-") as folder:
         with skip_if_missing():
             server = PostgresServer(Path(folder) / "data")
             server.start()

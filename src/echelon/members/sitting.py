@@ -24,6 +24,7 @@ from echelon.members.counters import Counters
 from echelon.members.events import Event, Fenced, PartitionEnded, PartitionStarted
 from echelon.members.follower import Follower
 from echelon.members.growth import grown
+from echelon.members.history import trim_history
 from echelon.members.neighbours import Neighbours
 from echelon.members.workbench import Workbench
 from echelon.model import Entry
@@ -60,6 +61,7 @@ class Sitting:
         self._tasks: set[asyncio.Task[None]] = set()
         self._exit: Exit | None = None
         self._was_fenced = True
+        self._trimmed = 0
 
     @property
     def id(self) -> str:
@@ -266,8 +268,15 @@ class Sitting:
                 await self._tell_broker(told)
                 if self.world.chair() == self._own.id:
                     await self._look_for_growth()
+                    await self._trim()
             except EchelonError as error:
                 logger.warning("the backlog of %s is not known: %s", self.group, error)
+
+    async def _trim(self) -> None:
+        """Delete old records of the log, once for every snapshot; one instance does so for the group."""
+        if self.world.snapshot > self._trimmed:
+            self._trimmed = self.world.snapshot
+            await trim_history(self._log, self.world)
 
     async def _look_for_growth(self) -> None:
         """Write a new configuration if the streams have gained partitions; one instance does so for the group."""

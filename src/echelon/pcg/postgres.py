@@ -70,7 +70,7 @@ class PostgresLedger:
         try:
             await self._run(self._open)
         except BaseException:
-            self._thread.shutdown(wait=False)
+            await self.__aexit__()
             raise
         return self
 
