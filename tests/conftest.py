@@ -6,6 +6,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.servers"]
+# Failures of the contract suite show their values. It must be said before anybody imports the suite.
+pytest.register_assert_rewrite("echelon.testing.contract")
 
 # How long an example takes depends on what else the machine does; pytest's own timeout catches what hangs.
 settings.register_profile("echelon", deadline=None, suppress_health_check=[HealthCheck.too_slow])

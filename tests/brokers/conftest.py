@@ -1,12 +1,9 @@
-"""Failures of the contract suite show their values; and its harness on the real Kafka."""
+"""The harness of the contract suite on the real Kafka."""
 
 import pytest
 
 from echelon.local import KafkaServer
-
-pytest.register_assert_rewrite("echelon.testing.contract")
-
-from tests.brokers.harnesses import KafkaHarness  # noqa: E402  (the suite is imported after the registration)
+from tests.brokers.harnesses import KafkaHarness
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,7 @@ from pathlib import Path
 
 import pytest
 
-# Whoever runs these tests before those of the brokers would import the suite without its assertions rewritten.
-pytest.register_assert_rewrite("echelon.testing.contract")
-
-from tests.cli.place import Place  # noqa: E402 - the suite is imported after the registration
+from tests.cli.place import Place
 
 
 @pytest.fixture(autouse=True)

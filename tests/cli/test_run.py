@@ -108,11 +108,15 @@ def test_a_pipeline_runs_until_sigterm_and_an_audit_finds_what_is_damaged(
     assert sorted(map(int, data)) == list(range(_MESSAGES))
 
     words = ("--broker", place.url, "audit", group, "--delta", str(folder / "table"), "--master", "local[2]")
-    out, _ = ended(started(*words), 0)
+    as_table, as_json = started(*words), started(*words, "-o", "json")
+    try:
+        out, told = (ended(process, 0)[0] for process in (as_table, as_json))
+    finally:
+        end(as_json)
     lines = dict(line.split() for line in out.replace("out of order", "out_of_order").splitlines())
     exact = {"messages": _MESSAGES, "processed": _MESSAGES, "lost": 0, "duplicated": 0, "out_of_order": 0}
     assert {name: int(lines[name]) for name in exact} == exact
-    found = json.loads(ended(started(*words, "-o", "json"), 0)[0])
+    found = json.loads(told)
     assert found == {**exact, "unexpected": 0, "unjudged": 0, "offenders": []}
 
     lost, doubled = table.to_pyarrow_table().sort_by("sequence").slice(100, 2).to_pylist()

@@ -211,6 +211,16 @@ def test_who_leaves_claims_nothing_any_more() -> None:
     assert of(Exit, actions)[0] == Exit("left")
 
 
+def test_who_leaves_while_the_broker_is_away_exits_once_everybody_else_takes_it_for_stale() -> None:
+    member = sitting()
+    member.own.leaving = True
+    for _ in range(11):
+        member.later(0.25)
+        assert Exit("left") not in member.act(send=False)
+    member.later(0.5)
+    assert Exit("left") in member.act(send=False)
+
+
 def test_who_leaves_before_it_has_joined_just_exits() -> None:
     member = Member(Log(make()), "a", "m1")
     member.read()

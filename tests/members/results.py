@@ -27,6 +27,7 @@ async def check_results(stage: Stage, harness: SinkHarness) -> None:
     expected = {name: [m.sequence for m in messages] for name, messages in (await stage.stored()).items() if messages}
     await until_results(harness, sum(map(len, expected.values())))
     await stage.drain(*stage.alive())
+    await stage.until_world(lambda _: not stage.owners())
     assert await harness.results() == expected
     assert {p.name: p.position for p in stage.world.partitions.values() if p.name in expected} == {
         name: sequences[-1] + 1 for name, sequences in expected.items()

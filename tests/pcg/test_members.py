@@ -269,7 +269,10 @@ def test_a_message_that_fails_for_good_ends_the_instance_and_is_not_passed(
             assert [each.number for each in stage.handled] == [0, 1, 2]
             stage.join("b", "m", options=options)
             await stage.until_all_handled()
-            check_order(stage)
+            if max_ack_pending == 1:
+                check_order(stage)
+            # The server may give what was under way to the next instance in another order.
+            assert sorted(each.number for each in stage.handled) == list(range(6))
 
     asyncio.run(run())
 

@@ -3,6 +3,10 @@
 import json
 import logging
 from datetime import UTC, datetime
+from typing import Final
+
+_TOLD_TWICE: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""Through these PySpark logs, with a traceback, what it raises as well."""
 
 
 class _Json(logging.Formatter):
@@ -26,3 +30,5 @@ def set_up(*, as_json: bool, verbose: bool) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO if verbose else logging.WARNING)
+    for name in _TOLD_TWICE:
+        logging.getLogger(name).disabled = True

@@ -50,12 +50,18 @@ def decide(world: World, own: Own, now: int) -> list[Action]:
 def _must_exit(world: World, own: Own, now: int) -> Literal["left", "unread", "stuck"] | None:
     if own.leaving and own.id not in world.instances and not own.runs and (Leave in own.asked or Join not in own.asked):
         return "left"
+    if own.leaving and own.lease is not None and own.fenced(3 * world.interval, now) and not _busy(own):
+        return "left"  # It cannot say so; but by now it is stale to everybody else.
     if _writes_unread(own, world.interval, now):
         return "unread"
     drain_time = _drain_time(world)
     if any(run.busy and run.state == "halted" and now - run.since > drain_time for run in own.runs.values()):
         return "stuck"
     return None
+
+
+def _busy(own: Own) -> bool:
+    return any(run.busy for run in own.runs.values())
 
 
 def _writes_unread(own: Own, interval: int, now: int) -> bool:

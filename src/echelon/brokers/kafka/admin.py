@@ -74,6 +74,8 @@ class Admin:
         )
         self._errors: list[KafkaError] = []
         properties: dict[str, Any] = {**settings.properties, "error_cb": self._errors.append}
+        # With `none`, an administrative client with a request under way spins while the broker is away.
+        properties["metadata.recovery.strategy"] = "rebootstrap"
         try:
             self._client = AdminClient(properties)
         except KafkaException as error:

@@ -1,6 +1,7 @@
 """A connection to a Kafka cluster, and its writer."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
@@ -95,11 +96,14 @@ class KafkaBroker:
         return KafkaLog(self._connection, group, topic.identity)
 
     async def delete_log(self, group: str) -> None:
-        """Delete a group's log and the offsets that were committed under its name. Raises GroupNotFound."""
+        """Delete a group's log, dead letters, advisories and committed offsets. Raises GroupNotFound."""
         try:
             await self._connection.admin.delete_topic(PREFIX + group)
         except StreamNotFound as error:
             raise GroupNotFound(f"there is no group {group}") from error
+        for topic in (self.dead_letters(group), self.advisories(group, "")):
+            with suppress(StreamNotFound):
+                await self._connection.admin.delete_topic(topic)
         await self._connection.admin.forget(group)
 
     async def prepare(self, group: str, stream: Stream) -> Stream:

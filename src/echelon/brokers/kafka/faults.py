@@ -35,6 +35,7 @@ _TRANSIENT: Final = frozenset(
         "_WAIT_COORD",
         "_PURGE_QUEUE",
         "_PURGE_INFLIGHT",
+        "_DESTROY",
         "NOT_LEADER_FOR_PARTITION",
         "LEADER_NOT_AVAILABLE",
         "NOT_ENOUGH_REPLICAS",

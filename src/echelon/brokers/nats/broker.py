@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -104,12 +105,14 @@ class NatsBroker:
         return found
 
     async def delete_log(self, group: str) -> None:
-        """Delete a group's log and the streams that were derived for it. Raises GroupNotFound."""
+        """Delete a group's log, its dead letters and the streams that were derived for it. Raises GroupNotFound."""
         check_group_name(group)
         js = await self._over("log")
         await log.delete(js, group)
         for name in await partitioning.derived_streams(js, group):
             await js.delete_stream(name)
+        with suppress(StreamNotFound):
+            await js.purge("ECHELON_DEAD", self.dead_letters(group))
 
     async def prepare(self, group: str, stream: Stream) -> Stream:
         """Check that the stream can be partitioned as it says, make the derived stream, fill in the identity."""
