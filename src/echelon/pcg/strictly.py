@@ -61,17 +61,20 @@ class Strictly:
             await session.lease.granted()
         session.idle = False
         try:
-            await self._settle(session, pulled, self._translator.message(pulled))
+            handled = await self._settle(session, pulled, self._translator.message(pulled))
         finally:
             session.idle = True
         session.highest = pulled.sequence
         self._counters.messages += 1
-        if self._account is None:
+        if self._account is None or not handled:  # What was handled with an account was acknowledged with it.
             await self._acknowledge(session, pulled.ack)
         del session.under_way[pulled.sequence]
 
-    async def _settle(self, session: Session, pulled: Pulled, message: Message) -> None:
-        """Have a message handled until it is done. Raises the failure of one that failed for good."""
+    async def _settle(self, session: Session, pulled: Pulled, message: Message) -> bool:
+        """Have a message handled until it is done. Raises the failure of one that failed for good.
+
+        False: it failed, and was set aside.
+        """
         attempts = 1
         while (failure := await self._attempt(session, pulled, message)) is not None:
             # Nothing runs meanwhile, so a session that is left need not wait for this.
@@ -82,10 +85,11 @@ class Strictly:
             if verdict == "stop":
                 raise self._failures.failure or failure
             if verdict == "done":
-                return
+                return False
             attempts += 1
             await session.lease.granted()
             session.idle = False
+        return True
 
     async def _attempt(self, session: Session, pulled: Pulled, message: Message) -> Exception | None:
         try:
