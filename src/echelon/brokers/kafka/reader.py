@@ -59,7 +59,10 @@ class KafkaReader:
         return self._read(partition, start, end, partial(to_record_batch, self._name(partition), self._topic))
 
     async def tail(self, partition: int, start: int) -> AsyncGenerator[list[Message], None]:
-        """Messages from `start` on, as they come; never ends by itself. None of a topic that was made anew is given."""
+        """Messages from `start` on, as they come; never ends by itself.
+
+        Of a topic that was made anew it may give what comes within the first seconds, before it raises OutOfRange.
+        """
         await self._check(partition, start, start)
         feed = self._feed(partition)
         position = start
