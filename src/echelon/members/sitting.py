@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from echelon.brokers.base import Broker
-from echelon.errors import BrokerError, EchelonError, GroupDeleted, LogBroken
+from echelon.errors import BrokerError, EchelonError, GroupDeleted, GroupNotFound, LogBroken, Unreachable
 from echelon.group.actions import Action, Close, Drain, Exit, GoOn, Halt, Send, Start
 from echelon.group.advisories import Advisory, Watch
 from echelon.group.decide import decide, drained
@@ -172,6 +172,7 @@ class Sitting:
             worker.update()
             self.counters.messages += worker.count()
         if self._bench.failure is not None:
+            await self._check_deleted()
             raise self._bench.failure
         self._note_fence()
         self._save_states()
@@ -182,6 +183,17 @@ class Sitting:
             if not actions or self._exit is not None:
                 break
         self.counters.partitions = len(self._bench.workers)
+
+    async def _check_deleted(self) -> None:
+        """Raise GroupDeleted if the group is gone: whatever else failed follows from that."""
+        deleted = bool(self.world.deleted)
+        with contextlib.suppress(Unreachable):
+            try:
+                await self._log.bounds()
+            except GroupNotFound:
+                deleted = True
+        if deleted:
+            raise GroupDeleted(f"the group {self.group} was deleted")
 
     def _save_states(self) -> None:
         """Let the application save its state of what has drained for a cut."""
