@@ -10,12 +10,12 @@ from echelon.cli.output import Format, FormatOption, show, show_one
 from echelon.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from echelon.group.world import World
-    from echelon.model import Bounds
+    from echelon.model import Bounds, Entry
 
 
 def audit(
@@ -49,11 +49,17 @@ def audit(
         raise InvalidConfig("--postgres needs a table", remedy="Say --table NAME")
     connection: Connection = ctx.obj
     url, options = connection.find()
-    world = asyncio.run(_world(url, options, group))
-    spark, messages = _messages(url, options, group, master, world)
+    world, begins = asyncio.run(_world(url, options, group))
+    kept = _kept(world)
+    if kept and delta is None:
+        raise InvalidConfig(
+            f"a reset of {group} let its sink keep the output, and only a Delta table tells what is older than that",
+            remedy="Delete the results from before the reset, and reset again without --keep-output",
+        )
+    spark, messages = _messages(url, options, group, master, world, begins)
     try:
         results = _results(spark, url, options, delta, postgres, table, stream)
-        found = compare(messages, results, bounds=_bounds(world), since=_since(world, group, delta))
+        found = compare(messages, results, bounds=_bounds(world, begins), since=_since(kept, group, delta))
     finally:
         spark.stop()
     summary = structs.asdict(found)
@@ -72,16 +78,40 @@ def _key(key: bytes | None) -> str | None:
     return None if key is None else key_name(key)
 
 
-async def _world(url: str, options: "Mapping[str, object]", group: str) -> "World":
+async def _world(url: str, options: "Mapping[str, object]", group: str) -> "tuple[World, dict[str, int]]":
+    """The group's world, and from which position on the messages of each partition count."""
     from echelon.brokers.connect import open_broker
     from echelon.cli.connection import world_of
 
     async with open_broker(url, **options) as broker:
-        return await world_of(broker, group, "positions")
+        world = await world_of(broker, group, "positions")
+        assert world.config is not None
+        begins = dict(world.config.positions)
+        log = await broker.log(group)
+        for name, sequence in _kept(world).items():
+            begins[name] = _position_of_reset(await log.read(sequence, sequence + 1), name, group)
+        return world, begins
+
+
+def _kept(world: "World") -> dict[str, int]:
+    """The partitions whose last reset let the sink keep what lay past it, each with that reset."""
+    return {name: partition.reset for name, partition in world.partitions.items() if partition.reset and partition.keep}
+
+
+def _position_of_reset(entries: "Sequence[Entry]", name: str, group: str) -> int:
+    from echelon.group.records import Reset, decode
+
+    for entry in entries:
+        record = decode(entry.data)
+        if isinstance(record, Reset) and name in record.positions:
+            return record.positions[name]
+    raise InvalidConfig(
+        f"the reset of partition {name} is no longer in the log of {group}, so nobody can tell its range"
+    )
 
 
 def _messages(
-    url: str, options: "Mapping[str, object]", group: str, master: str, world: "World"
+    url: str, options: "Mapping[str, object]", group: str, master: str, world: "World", begins: "Mapping[str, int]"
 ) -> "tuple[SparkSession, DataFrame]":
     import json
 
@@ -92,7 +122,8 @@ def _messages(
     for name, value in options.items():
         reader = reader.option(f"broker.{name}", str(value))
     ends = {partition.name: partition.position for partition in world.partitions.values()}
-    return spark, reader.option("endingPositions", json.dumps(ends)).load()
+    reader = reader.option("startingPositions", json.dumps(begins)).option("endingPositions", json.dumps(ends))
+    return spark, reader.load()
 
 
 def _results(
@@ -117,19 +148,16 @@ def _results(
     return stream_results(reader.load())
 
 
-def _bounds(world: "World") -> "dict[str, Bounds]":
+def _bounds(world: "World", begins: "Mapping[str, int]") -> "dict[str, Bounds]":
     from echelon.model import Bounds
 
-    assert world.config is not None
-    first = world.config.positions
-    return {name: Bounds(first[name], partition.position) for name, partition in world.partitions.items()}
+    return {name: Bounds(begins[name], partition.position) for name, partition in world.partitions.items()}
 
 
-def _since(world: "World", group: str, delta: str | None) -> "dict[str, int] | None":
-    """From where results count in partitions whose last reset let the sink keep what lay past it."""
+def _since(kept: "Mapping[str, int]", group: str, delta: str | None) -> "dict[str, int] | None":
+    """From which version of the table on results count, in partitions whose last reset kept the output."""
     from echelon.spark.results import delta_versions_of_resets
 
-    kept = {name: partition.reset for name, partition in world.partitions.items() if partition.reset and partition.keep}
     if not kept or delta is None:
         return None
     return delta_versions_of_resets(delta, group, kept)
