@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from echelon.brokers.base import Log
@@ -22,10 +22,10 @@ class _Void(Exception):
     """The log is not the one that was read."""
 
 
-async def read_world(log: Log) -> tuple[World, list[Entry]]:
-    """The world as it is now, and the newest entries of the log, as many as had to be read for it; at least one.
+async def read_backwards(log: Log) -> AsyncGenerator[tuple[list[Entry], bool], None]:
+    """The newest entries of the log, then ever more of them, in order; and whether these are all.
 
-    Raises GroupNotFound, LogBroken, UnknownVersion, Unreachable.
+    Raises GroupNotFound, Unreachable.
     """
     bounds = await log.bounds()
     if bounds.first == bounds.end:
@@ -36,13 +36,28 @@ async def read_world(log: Log) -> tuple[World, list[Entry]]:
         start, end = max(bounds.first, start - piece), start
         entries = [*await log.read(start, end), *entries]
         piece *= 2
-        world = world_of(entries, from_start=start == bounds.first)
-        if world is not None:
-            return world, entries
-    raise LogBroken(
+        yield entries, start == bounds.first
+
+
+def not_whole() -> LogBroken:
+    """The error of a log in which there is no world to begin with."""
+    return LogBroken(
         "the log of the group is not whole: it holds neither its first record nor a snapshot that fits",
         remedy="Delete the group and make it anew, from the positions that are known to be processed",
     )
+
+
+async def read_world(log: Log) -> tuple[World, list[Entry]]:
+    """The world as it is now, and the newest entries of the log, as many as had to be read for it; at least one.
+
+    Raises GroupNotFound, LogBroken, UnknownVersion, Unreachable.
+    """
+    async with aclosing(read_backwards(log)) as pieces:
+        async for entries, is_all in pieces:
+            world = world_of(entries, from_start=is_all)
+            if world is not None:
+                return world, entries
+    raise not_whole()
 
 
 class Follower:

@@ -1,18 +1,18 @@
 """A group's log, read back into the past: a world to begin with, and the entries that follow it."""
 
 from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import aclosing
 from typing import Final
 
 from msgspec import Struct
 
 from echelon.brokers.base import Log
-from echelon.errors import GroupNotFound, LogBroken
 from echelon.group.newcomer import fitting_worlds
 from echelon.group.records import Configure, decode
 from echelon.group.world import World
+from echelon.members.follower import not_whole, read_backwards
 from echelon.model import Entry
 
-_PIECE: Final = 4096
 _CONFIGURE: Final = b'"type":"configure"'
 
 
@@ -29,20 +29,14 @@ async def replays(log: Log) -> AsyncGenerator[Replay, None]:
 
     Each has a world of its own, to be changed at will. Raises GroupNotFound, LogBroken, Unreachable.
     """
-    bounds = await log.bounds()
-    if bounds.first == bounds.end:
-        raise GroupNotFound("the log of the group is empty: the group was not made yet")
-    entries: list[Entry] = []
-    start, piece = bounds.end, _PIECE
-    while start > bounds.first:
-        start, end = max(bounds.first, start - piece), start
-        entries = [*await log.read(start, end), *entries]
-        piece *= 2
-        found = _begin(entries, whole=start == bounds.first)
-        if found is not None:
-            yield found
+    found = None
+    async with aclosing(read_backwards(log)) as pieces:
+        async for entries, is_all in pieces:
+            found = _begin(entries, whole=is_all)
+            if found is not None:
+                yield found
     if found is None:
-        raise LogBroken("the log of the group is not whole: it holds neither its first record nor a snapshot that fits")
+        raise not_whole()
 
 
 async def replay(log: Log, since: int | None = None) -> Replay:
