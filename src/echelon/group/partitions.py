@@ -133,6 +133,8 @@ def give(world: World, partition: Partition, holder: Instance) -> None:
     partition.before, partition.epoch = partition.epoch, world.sequence
     partition.reported = False
     partition.since = world.time
+    if partition.former is None or partition.former[0] != partition.seat:
+        partition.seated = world.sequence
     partition.former = (partition.seat or "", holder.id)
 
 

@@ -98,6 +98,8 @@ class Partition(Struct):
     """Former owners that did not release, each with the sequence of its last record before the loss."""
     former: tuple[str, str] | None = None
     """The last owner's seat and instance."""
+    seated: int = 0
+    """The epoch under which it came to its last owner's seat from another."""
     parked: Mapping[str, int] = field(default_factory=dict)
     """Keys whose messages wait apart, each with the sequence of its first parked message."""
     called: dict[str, Called] = field(default_factory=dict)

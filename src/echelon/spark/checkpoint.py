@@ -33,6 +33,7 @@ class Kept(Struct, frozen=True):
 class _Arrived(Struct, frozen=True):
     """What is known of a partition when it comes to the seat."""
 
+    seated: int
     reset: int
     fresh: bool
     """Nothing of it was processed yet, by anybody."""
@@ -42,10 +43,13 @@ class _Arrived(Struct, frozen=True):
 
 
 class _Seat(Struct):
-    """What a seat with state remembers beside its checkpoint: the generation, and the last reset of each partition."""
+    """What a seat with state remembers beside its checkpoint.
+
+    Of each partition whose state it has: since which epoch it is this seat's, and its last reset.
+    """
 
     generation: int = 0
-    resets: dict[str, int] = field(default_factory=dict)
+    known: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 class Checkpoint:
@@ -73,6 +77,7 @@ class Checkpoint:
         fresh = partition.position == config.positions[partition.name]
         before = self._arrived.get(partition.name)
         self._arrived[partition.name] = _Arrived(
+            partition.seated,
             partition.reset,
             fresh,
             msgspec.json.decode(state, type=Kept) if state is not None else None,
@@ -94,14 +99,14 @@ class Checkpoint:
         arrived = dict(self._arrived)
         found = self._read()
         seat = found or _Seat()
-        changed = [name for name, one in arrived.items() if seat.resets.get(name, 0) < one.reset]
+        changed = [name for name, one in arrived.items() if seat.known.get(name, (0, 0))[1] < one.reset]
         if found is not None and changed:
             self._begin_again(seat, arrived, changed)
-        elif found is not None:
+        elif not changed:
             _refuse_strangers(seat, arrived)
-        known = seat.resets | {name: one.reset for name, one in arrived.items()}
-        if found is None or known != seat.resets:
-            seat.resets = known
+        known = seat.known | {name: (one.seated, one.reset) for name, one in arrived.items()}
+        if found is None or known != seat.known:
+            seat.known = known
             self._write(seat)
         self._clean(seat, cuts)
         return f"{self._home}/{seat.generation}"
@@ -166,7 +171,8 @@ class Checkpoint:
 
 def _refuse_strangers(seat: _Seat, arrived: dict[str, _Arrived]) -> None:
     for name, one in arrived.items():
-        if name not in seat.resets and not one.fresh:
+        at_home = name in seat.known and seat.known[name][0] == one.seated
+        if not at_home and not one.fresh:
             raise InvalidConfig(
                 f"partition {name} comes from another seat, where the state of its keys stays",
                 remedy="Reset the group to its initial positions or to a cut with this mapping, or map the partition "

@@ -1,0 +1,171 @@
+"""A seat's checkpoint, if the pipeline keeps state: state and positions fit, or the seat does not start."""
+
+import pytest
+from pyspark.sql import DataFrame
+
+from echelon.errors import InvalidConfig
+from echelon.group.config import Config, Stream
+from echelon.group.world import Cut, Part, Partition, World
+from echelon.spark import checkpoint
+from echelon.spark.checkpoint import Checkpoint
+from echelon.spark.output import SparkOutput
+from echelon.spark.pipeline import Pipeline
+
+
+class Disk:
+    """Files in memory, under whole paths."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+
+    def read(self, path: str) -> bytes | None:
+        return self.files.get(path)
+
+    def write(self, path: str, data: bytes) -> None:
+        self.files[path] = data
+
+    def names(self, path: str) -> list[str]:
+        return sorted(
+            {each.removeprefix(f"{path}/").split("/")[0] for each in self.files if each.startswith(f"{path}/")}
+        )
+
+    def delete(self, path: str) -> None:
+        self.files = {each: data for each, data in self.files.items() if not each.startswith(f"{path}/")}
+
+    def copy(self, source: str, target: str) -> None:
+        self.delete(target)
+        found = {each: data for each, data in self.files.items() if each.startswith(f"{source}/")}
+        self.files |= {target + each.removeprefix(source): data for each, data in found.items()}
+
+
+class Seats:
+    """A group of two partitions, and instances that take its seats one after the other."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.disk = Disk()
+        monkeypatch.setattr(checkpoint, "Files", lambda _: self.disk)
+        self.world = World(identity="0123456789")
+        self.world.config = Config(streams=(Stream("s", 2),), positions={"0": 1, "1": 1})
+        for name in ("0", "1"):
+            self.world.partitions[name] = Partition(name, 1, 1, seat="m1", seated=5)
+
+    def come(self, instance: Checkpoint | None = None) -> Checkpoint:
+        """Whoever gets the seat of m1, with its partitions."""
+        found = instance or Checkpoint(object(), PIPELINE, stateful=True)  # type: ignore[arg-type]  # no session is used
+        for partition in self.world.partitions.values():
+            if partition.seat == "m1":
+                found.arrives(self.world, partition)
+        return found
+
+    def run(self, instance: Checkpoint, state: bytes) -> str:
+        """Have its query leave a state; where."""
+        path = instance.prepare(self.world.cuts)
+        self.disk.write(f"{path}/state", state)
+        for partition in self.world.partitions.values():
+            partition.position += 100
+        return path
+
+    def reset(self, position: int, sequence: int, *names: str, cut: int = 0) -> None:
+        for name in names or ("0", "1"):
+            partition = self.world.partitions[name]
+            partition.position, partition.reset, partition.restored = position, sequence, cut
+
+
+def same(frame: DataFrame) -> DataFrame:
+    return frame
+
+
+PIPELINE = Pipeline(function=same, group="g", stream="s", sink=SparkOutput("noop"), checkpoint="/c")
+
+
+@pytest.fixture
+def seats(monkeypatch: pytest.MonkeyPatch) -> Seats:
+    return Seats(monkeypatch)
+
+
+def take_cut(seats: Seats, instance: Checkpoint, sequence: int) -> None:
+    seats.world.cut = Cut(sequence, 0, 0, periodic=False)
+    assert instance.must_keep(seats.world)
+    instance.keep(sequence, seats.world.cuts)
+    assert not instance.must_keep(seats.world)
+    kept = instance.kept_for(seats.world)
+    parts = {name: Part(partition.position, state=kept) for name, partition in seats.world.partitions.items()}
+    seats.world.cuts[sequence] = Cut(sequence, 0, 0, periodic=False, parts=parts)
+    seats.world.cut = None
+
+
+def test_whoever_takes_the_seat_over_finds_its_state(seats: Seats) -> None:
+    path = seats.run(seats.come(), b"one")
+    assert seats.come().prepare(()) == path
+    assert seats.disk.files[f"{path}/state"] == b"one"
+
+
+def test_a_reset_to_a_cut_brings_back_the_state_that_was_kept_with_it(seats: Seats) -> None:
+    instance = seats.come()
+    first = seats.run(instance, b"at the cut")
+    take_cut(seats, instance, 50)
+    seats.disk.write(f"{first}/state", b"later")
+    seats.reset(101, 60, cut=50)
+    path = seats.come().prepare(seats.world.cuts)
+    assert path != first
+    assert seats.disk.files[f"{path}/state"] == b"at the cut"
+
+
+def test_a_reset_to_the_beginning_begins_with_an_empty_state(seats: Seats) -> None:
+    first = seats.run(seats.come(), b"one")
+    seats.reset(1, 60)
+    path = seats.come().prepare(())
+    assert path != first
+    assert f"{path}/state" not in seats.disk.files
+
+
+def test_a_reset_of_some_partitions_of_the_seat_is_refused(seats: Seats) -> None:
+    seats.run(seats.come(), b"one")
+    seats.reset(1, 60, "1")
+    with pytest.raises(InvalidConfig, match="they share one state"):
+        seats.come().prepare(())
+
+
+def test_a_partition_that_another_seat_has_worked_on_is_refused_by_everybody_until_a_reset(seats: Seats) -> None:
+    seats.world.partitions["1"].seat = "m2"
+    seats.run(seats.come(), b"one")
+    seats.world.partitions["1"].seat = "m1"
+    seats.world.partitions["1"].seated = 70
+    for _ in range(2):
+        with pytest.raises(InvalidConfig, match="comes from another seat"):
+            seats.come().prepare(())
+    seats.reset(1, 80)
+    seats.come().prepare(())
+
+
+def test_a_partition_that_went_to_another_seat_and_came_back_is_refused(seats: Seats) -> None:
+    seats.run(seats.come(), b"one")
+    seats.world.partitions["1"].seated = 90
+    for _ in range(2):
+        with pytest.raises(InvalidConfig, match="comes from another seat"):
+            seats.come().prepare(())
+
+
+def test_a_seat_without_any_state_refuses_a_partition_that_is_not_at_its_beginning(seats: Seats) -> None:
+    seats.world.partitions["0"].position = 40
+    with pytest.raises(InvalidConfig, match="comes from another seat"):
+        seats.come().prepare(())
+
+
+def test_copies_of_retired_cuts_and_former_generations_are_deleted(seats: Seats) -> None:
+    instance = seats.come()
+    seats.run(instance, b"one")
+    take_cut(seats, instance, 50)
+    take_cut(seats, instance, 55)
+    del seats.world.cuts[50]
+    seats.reset(101, 60, cut=55)
+    path = seats.come().prepare(seats.world.cuts)
+    home = path.rpartition("/")[0]
+    assert seats.disk.names(f"{home}/cuts") == ["55"]
+    assert [name for name in seats.disk.names(home) if name.isdecimal()] == [path.rpartition("/")[2]]
+
+
+def test_what_a_writer_left_half_written_is_not_taken_for_the_seat(seats: Seats) -> None:
+    path = seats.run(seats.come(), b"one")
+    seats.disk.write(path.rpartition("/")[0] + "/seat.json", b'{"generat')
+    assert seats.come().prepare(()) == path
