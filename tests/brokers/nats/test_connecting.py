@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from nats import errors
 
 from echelon.brokers.nats import NatsBroker
+from echelon.brokers.nats.client import EchelonClient
 from echelon.errors import BrokerError, Denied, EchelonError, Unreachable
 from echelon.local import NatsServer
 from echelon.local.server import free_port
@@ -85,8 +87,21 @@ def test_wrong_credentials_are_denied_and_never_shown(
     with caplog.at_level(logging.DEBUG):
         error = asyncio.run(refused(NatsBroker(f"nats://alice:looking-glass@127.0.0.1:{server.port}")))
     assert isinstance(error, Denied)
-    assert "does not accept the credentials" in str(error)
+    assert "credentials" in str(error)  # The server's words are lost if the connection is reset before they are read.
     assert "looking-glass" not in str(error) + caplog.text
+
+
+def test_a_refusal_is_told_though_the_connection_is_reset_right_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def connect(_: EchelonClient, error_cb: Callable[[Exception], Awaitable[None]], **__: object) -> None:
+        await error_cb(errors.Error("nats: 'Authorization Violation'"))
+        await error_cb(ConnectionResetError(104, "Connection reset by peer"))
+        raise errors.NoServersError
+
+    monkeypatch.setattr(EchelonClient, "connect", connect)
+    monkeypatch.setattr(EchelonClient, "close", lambda _: asyncio.sleep(0))
+    error = asyncio.run(refused(NatsBroker("nats://alice:wonderland@127.0.0.1:4222")))
+    assert isinstance(error, Denied)
+    assert "does not accept the credentials" in str(error)
 
 
 def test_a_server_that_nobody_vouches_for_is_not_talked_to(secure_nats: SecureNats, certificates: Certificates) -> None:

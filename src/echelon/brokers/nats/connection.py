@@ -23,6 +23,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _PENDING_BYTES: Final = 1 << 23
 _SEARCH_SECONDS: Final = 30.0
+_REFUSAL: Final = re.compile("authori[sz]ation|authentication", re.IGNORECASE)
 _VIOLATION: Final = re.compile(r'for (Publish|Subscription) to "([^"]*)"', re.IGNORECASE)
 
 
@@ -71,7 +72,8 @@ class Connection:
                 sink = Sink(self._replies.take, self._replies.take_run)
                 await self._client.subscribe_sink(f"{self._replies.prefix}*", sink)
         except (OSError, errors.Error) as error:
-            self._trouble = self._trouble if isinstance(error, errors.NoServersError) else error
+            if not isinstance(error, errors.NoServersError):
+                self._note(error)
             await self._client.close()
             raise self._explain() from None
         self._up.set()
@@ -241,7 +243,7 @@ class Connection:
             raise
 
     async def _on_error(self, error: Exception) -> None:
-        self._trouble = error
+        self._note(error)
         _log.debug("connection to %s for the %s: %s", self.settings.place, self._purpose, error)
 
     async def _on_disconnected(self) -> None:
@@ -285,6 +287,12 @@ class Connection:
         for listener in list(self.listeners):
             listener()
 
+    def _note(self, error: Exception) -> None:
+        """Keep what explains the trouble best: a server that refuses a user says so, and then breaks the connection."""
+        breaks = isinstance(error, ConnectionResetError | BrokenPipeError | errors.UnexpectedEOF)
+        if not (breaks and _REFUSAL.search(str(self._trouble))):
+            self._trouble = error
+
     def _explain(self, error: Exception | None = None) -> BrokerError:
         """Why there is no connection."""
         place = self.settings.place
@@ -304,7 +312,7 @@ class Connection:
                 f"{place} closed the connection when it should have let the user in",
                 remedy="Check the credentials, and give tls_cert and tls_key if it wants a certificate",
             )
-        if re.search("authori[sz]ation|authentication", words, re.IGNORECASE):
+        if _REFUSAL.search(words):
             return Denied(
                 f"{place} does not accept the credentials: {words}", remedy="Check them, and their permissions"
             )
