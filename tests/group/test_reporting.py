@@ -124,6 +124,23 @@ def test_nothing_is_announced_while_a_partition_drains() -> None:
     assert not member.records(Advance)
 
 
+@pytest.mark.parametrize("end", ["pause", "cut", "leaving", "fenced"])
+def test_nothing_is_announced_in_the_very_decision_to_end_a_partition(end: str) -> None:
+    """Its worker is stopped before the record is sent: it would not process what is announced then."""
+    member = sitting(delivery="at_most_once")
+    if end == "leaving":
+        member.own.leaving = True
+    elif end == "fenced":
+        member.later(1.1)
+    else:
+        member.log.write("admin", end)
+        member.read()
+    member.run("0").busy = True
+    member.run("0").wanted = 10
+    assert member.run("0").state == "running"
+    assert not member.records(Advance)
+
+
 # Cuts
 
 

@@ -53,7 +53,7 @@ async def test_at_most_once_nothing_is_handled_twice(stage: Stage, kind: Kind) -
 
 
 @scene
-async def test_at_most_once_nothing_is_repeated_when_partitions_move_in_order(stage: Stage) -> None:
+async def test_at_most_once_nothing_is_lost_when_partitions_move_in_order(stage: Stage) -> None:
     await stage.prepare(members=("a", "b"), delivery="at_most_once")
     for name in ("a", "b"):
         stage.launch(name, name, slow=0.001)
@@ -68,10 +68,12 @@ async def test_at_most_once_nothing_is_repeated_when_partitions_move_in_order(st
             await stage.until_more(50)
         await stage.drain("a")
         await stage.until_handled_by("stand-by", 50)
-    handled = len(stage.lines())
-    await stage.publish(40)
-    await stage.until(lambda lines: len(lines) >= handled + 40)
-    stage.check("at_most_once")
+    try:
+        await stage.until_all_handled()
+    except AssertionError:
+        if not stage.told("Fenced"):  # Whoever misses its heartbeats on a slow machine does not finish its batch.
+            raise
+    stage.check("at_most_once" if stage.told("Fenced") else "once")
 
 
 async def until_owned_by(stage: Stage, names: set[str]) -> None:

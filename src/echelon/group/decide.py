@@ -95,7 +95,7 @@ def _next(world: World, own: Own, name: str, run: Run, now: int) -> Action | Non
     if not mine or own.fenced(world.interval, now):
         return Halt(name) if run.state != "halted" and not drained(run) else None
     assert partition is not None
-    if over or must_release(world, own, partition) or (world.cut is not None and name not in world.cut.parts):
+    if over or _must_drain(world, own, partition):
         if run.state == "running":
             return Drain(name)
         overdue = run.state == "draining" and run.busy and now - run.since > _drain_time(world)
@@ -106,6 +106,12 @@ def _next(world: World, own: Own, name: str, run: Run, now: int) -> Action | Non
 def may_go_on(run: Run) -> bool:
     """Whether a run may take messages again: not once a release was sent, which may be accepted at any time."""
     return not run.released
+
+
+def _must_drain(world: World, own: Own, partition: Partition) -> bool:
+    """Whether this instance must stop with a partition that it owns: for good, or for a cut."""
+    cut = world.cut
+    return must_release(world, own, partition) or (cut is not None and partition.name not in cut.parts)
 
 
 def must_release(world: World, own: Own, partition: Partition) -> bool:
@@ -269,12 +275,17 @@ def _cut_part(world: World, own: Own, now: int, patience: int) -> CutPart | None
 
 
 def _advance(world: World, own: Own, now: int, patience: int) -> Advance | None:
-    """The announcement of batches that are about to be processed; repeated until it is read back."""
+    """The announcement of batches that are about to be processed; repeated until it is read back.
+
+    Not where the run ends with this very decision: its worker will have stopped when the record is sent.
+    """
+    if own.fenced(world.interval, now):
+        return None
     late = _since(own.asked.get(Advance), now) >= patience
     progress: dict[str, Progress] = {}
     for partition, run in _valid_runs(world, own):
-        due = late or run.wanted != run.advanced
-        if due and run.state == "running" and run.wanted > partition.position:
+        due = run.wanted > partition.position and (late or run.wanted != run.advanced)
+        if due and run.state == "running" and not _must_drain(world, own, partition):
             progress[partition.name] = Progress(run.epoch, run.wanted)
     return Advance(group=world.identity, sender=own.id, progress=progress) if progress else None
 
