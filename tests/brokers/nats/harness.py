@@ -51,13 +51,20 @@ def options_of(security: NatsSecurity) -> dict[str, object]:
 
 
 def client_options(security: NatsSecurity) -> dict[str, Any]:
-    """The same for nats-py, of a server that wants TLS and a certificate or nothing."""
-    if security.ca is None:
-        return {}
-    context = ssl.create_default_context(cafile=security.ca)
-    if security.certificate:
-        context.load_cert_chain(security.certificate, security.key)
-    return {"tls": context}
+    """The same for nats-py."""
+    given = {
+        "user": security.user,
+        "password": security.password,
+        "token": security.token,
+        "nkeys_seed": security.nkey_seed and str(security.nkey_seed),
+        "user_credentials": security.creds and str(security.creds),
+    }
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if security.ca is not None:
+        options["tls"] = ssl.create_default_context(cafile=security.ca)
+        if security.certificate:
+            options["tls"].load_cert_chain(security.certificate, security.key)
+    return options
 
 
 class NatsHarness:
