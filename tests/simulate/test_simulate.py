@@ -13,6 +13,8 @@ from echelon.testing.simulate.plan import ADMINISTRATION, FAULTS
 SCHEDULES = 600
 ENOUGH = 4000
 """A breakage that so many schedules do not catch is not caught."""
+CAUGHT = {"sink-without-fence": [1835], "count-repeated": [654], "cut-guesses-sink": [286]}
+"""Seeds that are tried first: whose schedules caught what is caught rarely, when that was last searched for."""
 
 
 def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -39,7 +41,7 @@ def test_no_schedule_violates_an_invariant_and_every_fault_and_administration_oc
 @pytest.mark.parametrize("name", BREAKS)
 def test_a_broken_rule_is_caught(name: str) -> None:
     with broken(name):
-        outcomes = (Schedule(seed).run() for seed in range(ENOUGH))
+        outcomes = (Schedule(seed).run() for seed in (*CAUGHT.get(name, ()), *range(ENOUGH)))
         caught = next((outcome for outcome in outcomes if outcome.violation is not None), None)
         assert caught is not None, f"{ENOUGH} schedules did not catch that '{BREAKS[name].rule}' is broken"
         again = Schedule(caught.seed, tracing=True).run()
