@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client does not mark what it exports
     AclBinding,
     AclOperation,
@@ -19,6 +20,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from echelon.brokers.base import Log
 from echelon.brokers.kafka import KafkaBroker
+from echelon.brokers.kafka.faults import fault
 from echelon.errors import Denied, EchelonError, StorageFull, TooLarge, Unreachable
 from echelon.local import KafkaServer
 from echelon.model import Entry
@@ -27,6 +29,12 @@ from tests.brokers.harnesses import KafkaHarness, result
 from tests.certificates import Certificates
 from tests.kafka_security import FORMAT_OPTIONS, kafka_security
 from tests.servers import KafkaServers, skip_if_missing
+
+
+@pytest.mark.parametrize("code", [-137, -164, -185, -195, -197])
+def test_what_librdkafka_says_while_a_broker_restarts_passes(code: int) -> None:
+    error = fault(KafkaError(code), "find a topic")
+    assert isinstance(error, Unreachable), f"{KafkaError(code)} is taken for {error!r}"
 
 
 def test_nobody_listens() -> None:
