@@ -3,6 +3,9 @@
 import asyncio
 import re
 import resource
+import subprocess
+import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -81,6 +84,26 @@ def test_a_server_that_hangs_is_unreachable_and_then_goes_on(kafka_servers: Kafk
             assert [entry.data for entry in got] in ([b"before", b"after"], [b"before", b"unknown", b"after"])
 
     asyncio.run(scenario())
+
+
+def test_a_process_that_asks_all_the_time_outlives_outages(kafka_servers: KafkaServers) -> None:
+    server = kafka_servers()
+    topic = name("topic")
+    admin = AdminClient({"bootstrap.servers": server.url.removeprefix("kafka://"), "log_level": 0})
+    asyncio.run(result(admin.create_topics([NewTopic(topic, 1, 1)])[topic]))
+    command = [sys.executable, "-m", "tests.brokers.kafka.asking", server.url, topic]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            for seconds in (0.0, 2.5, 2.5):
+                if seconds:
+                    server.stop()
+                    time.sleep(seconds)  # Longer than a request may take.
+                    server.start()
+                for _ in range(20):
+                    assert process.stdout.readline(), f"it ended with {process.wait()}"
+        finally:
+            process.kill()
 
 
 def test_what_was_acknowledged_survives_kills_of_the_server_in_order_and_once(kafka_servers: KafkaServers) -> None:

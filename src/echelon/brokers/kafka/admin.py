@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from confluent_kafka import (
     OFFSET_INVALID,
-    Consumer,
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -20,6 +18,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client does not mark what it exports
     AdminClient,
+    ClusterMetadata,
     NewTopic,
     OffsetSpec,
 )
@@ -27,14 +26,13 @@ from msgspec import Struct
 
 from echelon.brokers.kafka.faults import fault, is_denial
 from echelon.brokers.kafka.settings import Settings
-from echelon.errors import BrokerError, InvalidConfig, StreamNotFound, Unreachable
+from echelon.errors import InvalidConfig, StreamNotFound, Unreachable
 from echelon.model import Bounds
 
 # How often a request that is not answered yet is looked at for denied credentials, in seconds.
 _LOOK: Final = 0.1
 _AGAIN: Final = 0.05
-# What Kafka says when offsets are committed from outside for a group that is in use.
-_LIVE: Final = frozenset({"UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH", "NON_EMPTY_GROUP"})
+_NO_TOPIC: Final = "__echelon"
 _WRONG_LEADER: Final = frozenset(
     {
         "_NOENT",
@@ -83,13 +81,11 @@ class Admin:
 
     async def brokers(self) -> int:
         """How many brokers the cluster has."""
-        answer = self._client.describe_cluster(request_timeout=self._timeout)
-        return len((await self._result(answer, f"reach Kafka at {self._servers}")).nodes)
+        return len((await self._metadata(_NO_TOPIC, f"reach Kafka at {self._servers}")).brokers)
 
     async def topics(self) -> list[str]:
         """The names of all topics that may be seen."""
-        asking = asyncio.to_thread(self._client.list_topics, timeout=self._timeout)
-        return list((await self._wait(asyncio.ensure_future(asking), "list the topics")).topics)
+        return list((await self._metadata(None, "list the topics")).topics)
 
     async def topic(self, name: str) -> Topic:
         """Who a topic is, and its size. Raises StreamNotFound."""
@@ -132,46 +128,11 @@ class Admin:
         answers = self._client.delete_records([place], **self._limits())
         await self._result(answers[place], f"delete records of {topic}")
 
-    async def commit(self, group: str, topic: str, positions: Mapping[int, int]) -> None:
-        """Set the committed offsets of a consumer group that has no live members."""
-        places = [TopicPartition(topic, number, position) for number, position in positions.items()]
-        request = ConsumerGroupTopicPartitions(group, places)
-        answers = self._client.alter_consumer_group_offsets([request], request_timeout=self._timeout)
-        doing = f"commit the positions of {topic} under the name {group}"
-        done = await self._result(answers[group], doing, unless=_LIVE)
-        errors = {place.error.name(): place.error for place in done.topic_partitions if place.error} if done else {}
-        if done is None or not _LIVE.isdisjoint(errors):
-            raise BrokerError(
-                f"could not {doing}: a Kafka consumer group of that name has live members",
-                remedy="Stop them, or give the group another name",
-            )
-        for error in errors.values():
-            raise fault(error, doing)
-
-    async def committed(self, group: str, topic: str) -> dict[int, int]:
-        """The committed offsets of a consumer group on a topic; empty if there are none. Raises StreamNotFound."""
-        places = [TopicPartition(topic, number) for number in range((await self.topic(topic)).partitions)]
-        asking = asyncio.to_thread(self._ask_committed, group, places)
-        found = await self._wait(asyncio.ensure_future(asking), f"find the positions of the consumer group {group}")
-        return {place.partition: place.offset for place in found if place.offset >= 0}
-
     async def forget(self, group: str) -> None:
         """Delete the committed offsets of a consumer group, unless it has none or has live members."""
         answers = self._client.delete_consumer_groups([group], request_timeout=self._timeout)
         unless = ("GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP", "GROUP_AUTHORIZATION_FAILED")
         await self._result(answers[group], f"delete the consumer group {group}", unless=unless)
-
-    def _ask_committed(self, group: str, places: list[TopicPartition]) -> list[TopicPartition]:
-        """Blocks. A consumer asks, since librdkafka's administrative request for this can crash the process."""
-        consumer = Consumer(self._settings.consumer(group))
-        try:
-            found = consumer.committed(places, self._timeout)
-        finally:
-            consumer.close()
-        for place in found:
-            if place.error:
-                raise KafkaException(place.error)
-        return found
 
     async def _offsets(self, topic: str, partitions: list[int], which: OffsetSpec) -> dict[int, int]:
         """Asks again for as long as the client takes a broker for the leader that is not, or not yet."""
@@ -210,6 +171,12 @@ class Admin:
             if asyncio.get_running_loop().time() > deadline:
                 raise Unreachable(f"the brokers do not know of the change to the topic {name} yet")
             await asyncio.sleep(_AGAIN)
+
+    async def _metadata(self, topic: str | None, doing: str) -> ClusterMetadata:
+        """What the cluster says of itself and of one topic or all. Its administrative request can abort the process."""
+        asking = asyncio.to_thread(self._client.list_topics, topic, self._timeout)
+        found: ClusterMetadata = await self._wait(asyncio.ensure_future(asking), doing)
+        return found
 
     async def _result(self, answer: "Future[Any]", doing: str, *, unless: Iterable[str] = ()) -> Any:  # noqa: ANN401
         """What the cluster answers; None if that is an error that is named in `unless`."""

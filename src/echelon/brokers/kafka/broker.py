@@ -151,11 +151,12 @@ class KafkaBroker:
 
     async def commit(self, group: str, stream: Stream, positions: Mapping[int, int]) -> None:
         """Commit the positions to Kafka under the group's name. Fails while a consumer of that name is live."""
-        await self._connection.admin.commit(group, stream.name, positions)
+        await self._connection.committed.commit(group, stream.name, positions)
 
     async def committed(self, group: str, stream: Stream) -> Mapping[int, int]:
         """The offsets that a consumer group has committed on the topic. Raises GroupNotFound if there are none."""
-        positions = await self._connection.admin.committed(group, stream.name)
+        partitions = (await self._connection.admin.topic(stream.name)).partitions
+        positions = await self._connection.committed.find(group, stream.name, partitions)
         if not positions:
             raise GroupNotFound(f"no positions of {stream.name} are committed under the name {group}")
         return positions

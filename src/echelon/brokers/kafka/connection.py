@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from echelon.brokers.kafka.admin import Admin
+from echelon.brokers.kafka.committed import Committed
 from echelon.brokers.kafka.feed import Feed
 from echelon.brokers.kafka.producer import Sender
 from echelon.brokers.kafka.settings import Settings
@@ -22,6 +23,7 @@ class Connection:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.admin = Admin(settings)
+        self.committed = Committed(settings)
         self.threads = ThreadPoolExecutor(_THREADS, "kafka-reader")
         self._feeds: set[Feed[Any]] = set()
         self._senders: list[Sender] = []
@@ -59,7 +61,7 @@ class Connection:
         ending: list[Feed[Any] | Sender] = [*self._feeds, *self._senders]
         for each in ending:
             each.close()
-        await asyncio.gather(*(asyncio.to_thread(each.join) for each in ending))
+        await asyncio.gather(self.committed.close(), *(asyncio.to_thread(each.join) for each in ending))
         self.threads.shutdown(wait=False, cancel_futures=True)
 
     def _sender(self) -> Sender:
