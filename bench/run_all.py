@@ -9,7 +9,16 @@ import msgspec
 from report import Row, table
 
 FOLDER = Path(__file__).parent
-PARTS = ("report.py", "run_all.py", "reading.py", "read_nats.py", "read_kafka.py", "spark_failover.py")  # run by others
+# Run by others.
+PARTS = (
+    "pcg_member.py",
+    "read_kafka.py",
+    "read_nats.py",
+    "reading.py",
+    "report.py",
+    "run_all.py",
+    "spark_failover.py",
+)
 
 
 def main() -> int:

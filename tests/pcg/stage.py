@@ -14,10 +14,12 @@ from pathlib import Path
 
 import msgspec
 import nats
+import nats.js.errors
+from nats.js import JetStreamContext
 
 from echelon.model import Message
 from echelon.pcg import ElasticConfig, Groups, Member, Options, PartitioningFilter, open_groups
-from echelon.pcg.config import StaticConfig
+from echelon.pcg.config import Format, StaticConfig
 from tests.brokers.nats.harness import make_stream
 from tests.pcg.process import Cast, Line
 
@@ -66,22 +68,19 @@ class Stage:
 
     @asynccontextmanager
     async def publishing(self, rate: float = 200, keys: int = 12) -> AsyncGenerator[None, None]:
-        """Messages at a steady rate while the block runs."""
+        """Messages at a steady rate while the block runs, each stored once, also if the server goes away."""
         stopped = asyncio.Event()
 
         async def go_on() -> None:
-            client = await nats.connect(self.url)
-            js = client.jetstream(timeout=20)
+            client = await nats.connect(self.url, reconnect_time_wait=0.1)
+            js = client.jetstream(timeout=1)
             began = time.monotonic()
             for n in itertools.count():
                 if stopped.is_set():
                     break
                 key = f"k{n % keys}"
-                try:
-                    await js.publish(f"{self.stream}.{key}", str(self.sent[key]).encode())
-                except (nats.errors.Error, OSError):  # The server is away; whether it was stored is not known.
+                while not await self._store(js, key):
                     await asyncio.sleep(0.1)
-                    continue
                 self.sent[key] += 1
                 await asyncio.sleep(max(0.0, began + n / rate - time.monotonic()))
             await client.close()
@@ -93,6 +92,15 @@ class Stage:
             stopped.set()
             await task
 
+    async def _store(self, js: JetStreamContext, key: str) -> bool:
+        """Publish the next message of a key; False if whether it was stored is not known."""
+        number = str(self.sent[key])
+        try:
+            await js.publish(f"{self.stream}.{key}", number.encode(), headers={"Nats-Msg-Id": f"{key}-{number}"})
+        except (nats.errors.Error, nats.js.errors.Error, OSError):
+            return False
+        return True
+
     def join(
         self,
         name: str,
@@ -101,6 +109,7 @@ class Stage:
         options: Options | None = None,
         handler: Callable[[Message], object] | None = None,
         groups: Groups | None = None,
+        format: Format | None = None,
     ) -> Member:
         """An instance in this process."""
 
@@ -116,7 +125,7 @@ class Stage:
             on_activated=lambda: self.told.append((name, "active")),
             on_deactivated=lambda: self.told.append((name, "inactive")),
         )
-        made = Member(groups or self.groups, self.stream, self.group, member, handle, options=chosen)
+        made = Member(groups or self.groups, self.stream, self.group, member, handle, format=format, options=chosen)
         self._tasks[name] = made, asyncio.ensure_future(made.run())
         return made
 
@@ -144,9 +153,8 @@ class Stage:
     def lines(self) -> list[Line]:
         """Everything that was handled, by whomever, in the order of the ends."""
         file = self.folder / "lines"
-        lines = (
-            [msgspec.json.decode(text, type=Line) for text in file.read_bytes().splitlines()] if file.exists() else []
-        )
+        *texts, _ = file.read_bytes().split(b"\n") if file.exists() else [b""]  # The last one may not be whole yet.
+        lines = [msgspec.json.decode(text, type=Line) for text in texts]
         return sorted([*lines, *self.handled], key=lambda each: each.ended)
 
     async def until(self, is_so: Callable[[], bool], seconds: float = 30) -> None:
@@ -154,12 +162,12 @@ class Stage:
             while not is_so():
                 await asyncio.sleep(0.02)
 
-    async def until_handled_by(self, name: str, after: float = 0.0, seconds: float = 30) -> float:
-        """When an instance first handled a message that it was given after a moment."""
+    async def until_handled_by(self, *names: str, after: float = 0.0, seconds: float = 30) -> float:
+        """When one of these instances first handled a message that it was given after a moment."""
         found: list[float] = []
 
         def look() -> bool:
-            found[:] = [each.ended for each in self.lines() if each.name == name and each.began > after]
+            found[:] = [each.ended for each in self.lines() if each.name in names and each.began > after]
             return bool(found)
 
         await self.until(look, seconds)
@@ -190,12 +198,13 @@ def line(name: str, message: Message, began: float) -> Line:
     )
 
 
-def check_order(stage: Stage, *, repeats: int = 0) -> list[Line]:
+def check_order(stage: Stage, *, repeats: int = 0, begun: bool = False) -> list[Line]:
     """Every message was handled; by key in order and one at a time; at most `repeats` more than once.
 
-    What comes again may come only as the repetition of a message that nothing of its key has passed.
+    What comes again may come only as the repetition of a message that nothing of its key has passed. With `begun` it
+    is the beginnings that must be in order: a handler that was suspended ends when it ends.
     """
-    lines = stage.lines()
+    lines = sorted(stage.lines(), key=lambda each: each.began) if begun else stage.lines()
     by_key: defaultdict[str, list[Line]] = defaultdict(list)
     for each in lines:
         by_key[each.key].append(each)

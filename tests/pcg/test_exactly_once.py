@@ -176,6 +176,43 @@ def test_a_handler_that_fails_leaves_nothing_behind(
     asyncio.run(run())
 
 
+def test_a_dead_letter_is_acknowledged_once_and_what_follows_it_is_processed(
+    nats_server: NatsServer, tmp_path: Path, preparing_postgres: PostgresServer
+) -> None:
+    async def run() -> None:
+        async with staged(nats_server.url, tmp_path) as stage:
+            await stage.create(stage.elastic(2, "m"))
+            await stage.publish(4, keys=1)
+            calls: list[int] = []
+
+            def handle(message: Message, cursor: Cursor) -> None:
+                number = int(message.data)
+                calls.append(number)
+                values = (stage.stream, "k0", number, "a")
+                cursor.execute("INSERT INTO results (stream, key, number, name) VALUES (%s, %s, %s, %s)", values)
+                if number == 1:
+                    raise ValueError("cannot be read")
+
+            ledger = PostgresLedger(preparing_postgres.conninfo)
+            options = Options(ack_wait=1, retries=1, backoff=(0.01, 0.01), on_failure="dead_letter", ledger=ledger)
+            member = Member(stage.groups, stage.stream, "g", "m", handle, options=options)
+            running = asyncio.ensure_future(member.run())
+            await stage.until(lambda: member.counters.messages == 4)
+            await asyncio.sleep(1.5)  # What is not acknowledged would be delivered again meanwhile.
+            info = await stage.groups.consumers.info(f"{stage.stream}-g", "m")
+            member.drain()
+            await running
+            assert calls == [0, 1, 1, 2, 3]
+            assert [number for number, _ in results(preparing_postgres, stage.stream)["k0"]] == [0, 2, 3]
+            assert (info.num_ack_pending, info.num_redelivered, info.delivered.consumer_seq) == (0, 0, 4)
+            subject = f"echelon.dead.{stage.stream}-g"
+            letters = await stage.groups.consumers.details("ECHELON_DEAD", subjects=subject)
+            assert letters.state.subjects == {subject: 1}
+            assert (member.counters.dead_letters, prepared(preparing_postgres)) == (1, 0)
+
+    asyncio.run(run())
+
+
 def test_an_answer_that_does_not_come_is_asked_for_again_before_anything_is_taken_back(
     preparing_postgres: PostgresServer,
 ) -> None:

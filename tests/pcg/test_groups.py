@@ -17,7 +17,7 @@ from echelon.local import NatsServer
 from echelon.pcg import ElasticConfig, MemberMapping, Options, PartitioningFilter, StaticConfig, open_groups
 from echelon.pcg.seat import consumer_config
 from tests.brokers.nats.harness import call
-from tests.pcg.stage import staged
+from tests.pcg.stage import check_order, staged
 
 
 def test_an_elastic_group_is_an_entry_and_a_work_queue(nats_server: NatsServer, tmp_path: Path) -> None:
@@ -209,6 +209,38 @@ def test_a_static_members_consumer_is_durable_and_does_not_go_away(nats_server: 
             assert (config["name"], config["durable_name"]) == ("g-m", "g-m")
             assert config["filter_subjects"] == ("0.a.*", "1.a.*")
             assert "inactive_threshold" not in config
+
+    asyncio.run(run())
+
+
+def test_the_format_of_a_static_group_of_javas_can_be_said_until_its_consumers_tell(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        async with staged(nats_server.url, tmp_path) as stage:
+            name = stage.stream = await stage.partitioned_stream(2)
+            bucket = stage.groups.bucket("static")
+            await bucket.ensure(1)
+            await bucket.put(f"{name}.g", b'{"max_members":2,"filter":">","members":["m"]}', 0)
+            # Go v0.1 would have written the same.
+            assert (await stage.groups.get(name, "g")).config.format == "v0.1"
+            found = await stage.groups.get(name, "g", format="java")
+            assert found.config.priority_group("m") == "PCG"
+            assert found.config.partition_filters("m") == ("0.>", "1.>")
+            assert consumer_config(found, "m", Options(ack_wait=2)).ack_wait == 2
+            stage.join("a", "m", format="java")
+            await stage.publish(20)
+            await stage.until_all_handled()
+            check_order(stage)
+            config = (await stage.groups.consumers.info(name, "g-m")).config
+            assert (config["priority_groups"], config["ack_wait"]) == (["PCG"], 1_000_000_000)
+            # Now its consumer tells, and nobody may say otherwise.
+            assert (await stage.groups.get(name, "g")).config.format == "java"
+            with pytest.raises(InvalidConfig, match=f"the static group {name}.g is in the format java, not v0.1"):
+                await stage.groups.get(name, "g", format="v0.1")
+            await stage.groups.create(name, "h", StaticConfig(max_members=2))
+            with pytest.raises(InvalidConfig, match="is in the format current, not java"):
+                await stage.groups.get(name, "h", format="java")
 
     asyncio.run(run())
 

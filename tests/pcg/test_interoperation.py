@@ -164,13 +164,13 @@ def test_a_member_in_go_and_one_in_python_share_a_group_while_members_come_and_g
                     await stage.groups.add_members(stream, "g", ["zy"])
                     changed = await stage.until_handled_by("zy")
                     await until_go_has(stage, instance, changed)
-                    await stage.until_handled_by("py", changed)
+                    await stage.until_handled_by("py", after=changed)
                     # Python's partitions go to Go, and the other way round.
                     await asyncio.to_thread(reference.run, "elastic", "drop", stream, "g", "py", "zy")
                     await until_go_has(stage, instance, time.monotonic() + 0.5)
                     await stage.groups.add_members(stream, "g", ["py"])
                     await stage.groups.drop_members(stream, "g", ["go"])
-                    await stage.until_handled_by("py", time.monotonic() + 0.5)
+                    await stage.until_handled_by("py", after=time.monotonic() + 0.5)
                 await until_all_given(stage, [instance])
                 # Go does not wait for the message that it is at before it deletes its consumer.
                 check_shared(stage, instance, repeats=4)
@@ -194,14 +194,14 @@ def test_an_instance_in_go_and_one_in_python_stand_by_for_each_other(
                     # Step-down from Go's side, then from Python's.
                     asked = time.monotonic()
                     await stage.groups.step_down(stream, "g", "m")
-                    await stage.until_handled_by("py", asked)
+                    await stage.until_handled_by("py", after=asked)
                     await asyncio.sleep(0.5)
                     asked = time.monotonic()
                     await asyncio.to_thread(reference.run, "elastic", "step-down", stream, "g", "m")
                     await until_go_has(stage, first, asked + 0.1)
                     await asyncio.sleep(0.3)
                     first.kill()
-                    await stage.until_handled_by("py", time.monotonic())
+                    await stage.until_handled_by("py", after=time.monotonic())
                 with reference.consume("elastic", stream, "g", "m", "go again") as second:
                     await asyncio.sleep(0.5)
                     assert second.lines == []

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from echelon.errors import GroupDeleted, GroupNotFound, InvalidConfig
+from echelon.errors import GroupDeleted, GroupError, GroupNotFound, InvalidConfig
 from echelon.local import NatsServer
 from echelon.members.handlers import understand
 from echelon.model import Message
-from echelon.pcg import Member, MemberMapping, Options, StaticConfig, open_groups
+from echelon.pcg import ElasticConfig, Member, MemberMapping, Options, StaticConfig, open_groups
+from echelon.pcg.config import Kind
 from echelon.pcg.options import check_options
 from tests.brokers.nats.harness import call
 from tests.pcg.stage import check_order, handled_by, staged
@@ -87,7 +88,7 @@ def test_one_instance_is_active_and_the_other_takes_over_at_once_when_it_leaves(
                 await asyncio.sleep(0.5)
                 left = time.monotonic()
                 await stage.leave("a")
-                assert await stage.until_handled_by("b", left) - left < 1  # Not after the ack wait.
+                assert await stage.until_handled_by("b", after=left) - left < 1  # Not after the ack wait.
             await stage.until_all_handled()
             check_order(stage)
             assert stage.told == [("a", "active"), ("a", "inactive"), ("b", "active")]
@@ -108,7 +109,7 @@ def test_step_down_hands_over_to_the_instance_that_stands_by(nats_server: NatsSe
                 for name in ("b", "a", "b"):
                     asked = time.monotonic()
                     await stage.groups.step_down(stage.stream, "g", "m")
-                    assert await stage.until_handled_by(name, asked) - asked < 2
+                    assert await stage.until_handled_by(name, after=asked) - asked < 2
                     await asyncio.sleep(0.3)
             await stage.until_all_handled()
             check_order(stage)
@@ -136,13 +137,13 @@ def test_members_come_and_go_under_load_and_order_is_kept(nats_server: NatsServe
                 ):
                     assert await change == members
                     changed = time.monotonic()
-                    await asyncio.gather(*(stage.until_handled_by(member, changed) for member in members))
+                    await asyncio.gather(*(stage.until_handled_by(member, after=changed) for member in members))
                     await asyncio.sleep(0.5)
                     assert await stage.groups.active_members(stage.stream, "g") == members
                 mapping = [MemberMapping("m1", (5, 0)), MemberMapping("m3", (1, 2, 3, 4))]
                 await stage.groups.set_mappings(stage.stream, "g", mapping)
                 changed = time.monotonic()
-                await asyncio.gather(*(stage.until_handled_by(member, changed) for member in ("m1", "m3")))
+                await asyncio.gather(*(stage.until_handled_by(member, after=changed) for member in ("m1", "m3")))
                 await asyncio.sleep(1)
             await stage.until_all_handled()
             lines = check_order(stage)
@@ -311,6 +312,53 @@ def test_instances_end_when_their_group_is_deleted(nats_server: NatsServer, tmp_
             assert await stage.groups.list(stage.stream) == []
             assert [name for name in await stage.groups.consumers.streams() if name == f"{stage.stream}-g"] == []
             assert await stage.groups.consumers.consumers(stage.stream) == []
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("elastic", b'{"max_members":3,"partitioning_filters":null,"members":["m"]}'),
+        ("elastic", b'{"max_members":2,"partitioning_filters":null,"max_buffered_msg":5,"members":["m"]}'),
+        ("static", b'{"max_members":2,"members":["m","n"]}'),
+        ("static", b'{"max_members":2,"filters":["a.>"],"members":["m"]}'),
+    ],
+)
+def test_instances_end_when_something_changes_that_must_not(
+    nats_server: NatsServer, tmp_path: Path, kind: Kind, change: bytes
+) -> None:
+    async def run() -> None:
+        async with staged(nats_server.url, tmp_path) as stage:
+            config = ElasticConfig if kind == "elastic" else StaticConfig
+            await stage.create(config(max_members=2, members=("m",)))
+            stage.join("a", "m")
+            await asyncio.sleep(0.2)
+            bucket, key = stage.groups.bucket(kind), f"{stage.stream}.g"
+            assert await bucket.put(key, change, await bucket.revision(key))
+            with pytest.raises(GroupError, match=r"changed in a way that is not allowed\. Stop all its instances"):
+                await stage.end_of("a")
+
+    asyncio.run(run())
+
+
+def test_who_is_in_the_membership_and_who_is_active_are_told_apart(nats_server: NatsServer, tmp_path: Path) -> None:
+    async def run() -> None:
+        async with staged(nats_server.url, tmp_path) as stage:
+            await stage.create(stage.elastic(4, "m1", "m2"))
+            member = stage.join("a", "m1", handler=lambda _: asyncio.sleep(0.2))
+            await stage.publish(12)
+            await stage.until(lambda: bool(stage.handled))
+            told = [
+                await stage.groups.is_in_membership_and_active(stage.stream, "g", name) for name in ("m1", "m2", "m3")
+            ]
+            # In Go all are active as soon as one is.
+            assert told == [(True, True), (True, False), (False, False)]
+            assert (member.counters.partitions, member.counters.messages) == (2, len(stage.handled))
+            await asyncio.sleep(0.05)
+            await stage.leave("a")
+            assert 0 < member.counters.last_drain < 0.3
+            assert member.counters.partitions == 0
 
     asyncio.run(run())
 

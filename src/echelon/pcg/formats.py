@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from echelon.errors import GroupError
 from echelon.pcg.config import (
     ElasticConfig,
+    Format,
     GroupConfig,
     Kind,
     MemberMapping,
@@ -109,13 +110,14 @@ def decode(entry: bytes, kind: Kind, what: str) -> GroupConfig:
     )
 
 
-def recognise(config: GroupConfig, priority_groups: Mapping[str, str]) -> GroupConfig:
+def recognise(config: GroupConfig, priority_groups: Mapping[str, str], said: Format | None = None) -> GroupConfig:
     """The configuration, with Java's format where the consumers have its priority group.
 
     `priority_groups` are those of the consumers that there are, by member. Without any, a static entry with a single
-    filter counts as one of Go v0.1; a user who knows better can say so.
+    filter is in the format that a user has `said`, or else counts as one of Go v0.1.
     """
     if config.format != "v0.1" or not isinstance(config, StaticConfig):
         return config
     others = [group for member, group in priority_groups.items() if group != member]
-    return replace(config, format="java") if others else config
+    is_java = bool(others) if priority_groups else said == "java"
+    return replace(config, format="java") if is_java else config

@@ -1,6 +1,7 @@
 """Administration of JetStream-native groups: all that the Go, Java and .NET libraries do, on the same entries."""
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -23,6 +24,7 @@ from echelon.errors import (
 from echelon.pcg.bucket import Bucket, Entry
 from echelon.pcg.config import (
     ElasticConfig,
+    Format,
     GroupConfig,
     Kind,
     MemberMapping,
@@ -108,11 +110,29 @@ class Groups:
                 f"there is another {kind} group {group} on the stream {stream}",
                 remedy="Use it as it is, or delete it first",
             )
-        if isinstance(config, ElasticConfig):
-            await self._make_queue(found, config)
+        if isinstance(config, ElasticConfig) and not await self._make_queue(found, config):
+            raise GroupExists(
+                f"the stream {found.consumed}, which would be the group's work queue, is another one",
+                remedy="Choose another name for the group, or delete that stream",
+            )
         return found
 
-    async def _make_queue(self, found: Found, config: ElasticConfig) -> None:
+    async def restore(self, found: Found) -> None:
+        """Make the work queue of an elastic group anew if it is gone: it has all messages of the stream again.
+
+        Does nothing if the group was deleted.
+        """
+        assert isinstance(found.config, ElasticConfig)
+        bucket, key = self.bucket(found.kind), _key(found.stream, found.name)
+        if await bucket.get(key) is not None:
+            await self._make_queue(found, found.config)
+            if await bucket.get(key) is None:
+                # Who deletes a group deletes the entry first, then the queue: that was why it was gone.
+                with contextlib.suppress(StreamNotFound):
+                    await self.consumers.delete_stream(found.consumed)
+
+    async def _make_queue(self, found: Found, config: ElasticConfig) -> bool:
+        """Make the work queue; False if another stream has its name."""
         source = (await self.consumers.details(found.stream)).config
         made = await self.consumers.create_stream(
             {
@@ -127,18 +147,18 @@ class Groups:
                 "allow_direct": True,
             }
         )
-        if made is None:
-            raise GroupExists(
-                f"the stream {found.consumed}, which would be the group's work queue, is another one",
-                remedy="Choose another name for the group, or delete that stream",
-            )
+        return made is not None
 
-    async def get(self, stream: str, group: str, kind: Kind | None = None) -> Found:
-        """A group. Raises GroupNotFound; GroupError if its entry cannot be read, or if there is one of each kind."""
+    async def get(self, stream: str, group: str, kind: Kind | None = None, *, format: Format | None = None) -> Found:
+        """A group. Raises GroupNotFound; GroupError if its entry cannot be read, or if there is one of each kind.
+
+        `format` is for a static group with a single filter that has no consumers yet: it may be Java's or Go v0.1's,
+        which is taken for granted otherwise. Raises InvalidConfig if the group is known to have another.
+        """
         check_names(stream, group)
         kinds = KINDS if kind is None else (kind,)
         entries = [(each, await self.bucket(each).get(_key(stream, group))) for each in kinds]
-        found = [await self._found(each, stream, group, entry) for each, entry in entries if entry is not None]
+        found = [await self._found(each, stream, group, entry, format) for each, entry in entries if entry is not None]
         if not found:
             which = f"{kind} " if kind else ""
             raise GroupNotFound(f"there is no {which}group {group} on the stream {stream}")
@@ -148,7 +168,7 @@ class Groups:
             )
         return found[0]
 
-    async def _found(self, kind: Kind, stream: str, group: str, entry: Entry) -> Found:
+    async def _found(self, kind: Kind, stream: str, group: str, entry: Entry, format: Format | None = None) -> Found:
         config = decode(entry.data, kind, _key(stream, group))
         try:
             check(config)
@@ -158,7 +178,11 @@ class Groups:
         if kind == "static" and config.format != "current":
             infos = await self._member_consumers(found)
             groups = {member: (info.config.get("priority_groups") or [""])[0] for member, info in infos.items()}
-            return replace(found, config=recognise(config, groups))
+            found = replace(found, config=recognise(config, groups, format))
+        if format not in (None, found.config.format):
+            raise InvalidConfig(
+                f"the {kind} group {_key(stream, group)} is in the format {found.config.format}, not {format}"
+            )
         return found
 
     async def delete(self, stream: str, group: str, kind: Kind | None = None) -> None:

@@ -15,6 +15,7 @@ from echelon.brokers.nats.pull import Pull
 from echelon.brokers.nats.pull_consumers import Consumers
 from echelon.errors import Unreachable
 from echelon.members.clock import now
+from echelon.members.counters import Counters
 from echelon.pcg.seat import Seat
 
 logger = logging.getLogger(__name__)
@@ -34,13 +35,16 @@ class Lease:
     `turn(active=...)` is called when the instance becomes active, and when it is so no more.
     """
 
-    def __init__(self, consumers: Consumers, seat: Seat, turn: Turn) -> None:
+    def __init__(self, consumers: Consumers, seat: Seat, counters: Counters, turn: Turn) -> None:
         self.until = 0
         """No message may be begun after this, in milliseconds of `members.clock`."""
         self.pending = 0
         """How many messages waited when it was last renewed."""
+        self.acknowledged = 0
+        """Everything up to this sequence was acknowledged then."""
         self._consumers = consumers
         self._seat = seat
+        self._counters = counters
         self._turn = turn
         self._period = min(seat.pin_seconds, seat.ack_wait) / 3
         self._is_active = False
@@ -66,6 +70,7 @@ class Lease:
 
     def lost(self) -> None:
         """The server has refused the id."""
+        self._note_lapse()
         self.until = 0
         if self._is_active:
             self._is_active = False
@@ -89,13 +94,20 @@ class Lease:
                 logger.info("who is active on %s is not known: %s", self._seat.consumer, error)
                 await asyncio.sleep(self._period / 10)
 
+    def _note_lapse(self) -> None:
+        """Count it, once, if the lease ran out while this instance was active."""
+        if self._is_active and self.until and not self.holds:
+            self.until = 0
+            self._counters.fenced += 1
+
     async def _renew(self, pull: Pull, still_at_work: Callable[[], None]) -> None:
         pin, asked = pull.pin, now()
         if not pin:
             return
+        self._note_lapse()
         pull.renew()
         info = await self._consumers.info(self._seat.stream, self._seat.consumer)
-        self.pending = info.num_pending
+        self.pending, self.acknowledged = info.num_pending, info.ack_floor.stream_seq
         if pull.pin != pin:
             return
         if info.pinned == pin:

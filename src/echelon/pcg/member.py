@@ -8,16 +8,25 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from echelon.errors import ConsumerNotFound, FilterTaken, InvalidConfig, StreamNotFound, Unreachable
+from echelon.errors import (
+    ConsumerNotFound,
+    FilterTaken,
+    GroupDeleted,
+    GroupError,
+    InvalidConfig,
+    StreamNotFound,
+    Unreachable,
+)
 from echelon.members.clock import now
 from echelon.members.counters import Counters
 from echelon.members.handlers import Handler, understand
-from echelon.pcg.config import Kind
+from echelon.pcg.config import Format, Kind
 from echelon.pcg.groups import Found, Groups
 from echelon.pcg.ledger import Source
 from echelon.pcg.letters import DeadLetters
 from echelon.pcg.messages import Translator
 from echelon.pcg.options import Options, check_options
+from echelon.pcg.progress import Progress
 from echelon.pcg.seat import OldFilters, Seat, sit_down
 from echelon.pcg.session import Handling, Session
 from echelon.pcg.strictly import Account, Strictly
@@ -36,7 +45,8 @@ class Member:
     """An instance of a member. `run` it; `drain` or `stop` it from anywhere in the same event loop.
 
     One instance of a member is active, the others stand by. The handler is called for the messages of the member's
-    partitions, in order; a plain function is called in a thread.
+    partitions, in order; a plain function is called in a thread. `format` is needed only for a static group of Java's
+    that no instance has joined yet: nothing tells it from one of Go v0.1.
     """
 
     def __init__(
@@ -48,6 +58,7 @@ class Member:
         handler: Handler,
         *,
         kind: Kind | None = None,
+        format: Format | None = None,
         options: Options | None = None,
     ) -> None:
         self.counters = Counters()
@@ -57,6 +68,7 @@ class Member:
         self._group = group
         self._member = member
         self._kind = kind
+        self._format = format
         self._call = understand(handler)
         self._options = options or Options()
         check_options(self._options, self._call)
@@ -64,15 +76,16 @@ class Member:
         self._session: Session | None = None
         self._attempts = 0
         self._old_since: int | None = None
-        self._acknowledged = 0
+        self._progress = Progress(groups.consumers)
 
     async def run(self, *, signals: bool = False) -> None:
         """Be an instance until drained or stopped. `signals`: SIGTERM and SIGINT drain.
 
-        A member of an elastic group may be added later. Raises GroupNotFound, GroupDeleted, InvalidConfig; GroupError
-        if something about the group changed that may not; and what a handler raised whose message failed for good.
+        A member of an elastic group may be added later. A consumer or work queue that was deleted is made anew. Raises
+        GroupNotFound, GroupDeleted, InvalidConfig; GroupError if something about the group changed that may not, or
+        the work queue was deleted and there is a ledger; and what a handler raised whose message failed for good.
         """
-        found = await self._groups.get(self._stream, self._group, self._kind)
+        found = await self._groups.get(self._stream, self._group, self._kind, format=self._format)
         if found.kind == "static" and not found.config.is_in_membership(self._member):
             raise InvalidConfig(
                 f"the static group {self._group} has no member {self._member}",
@@ -85,12 +98,13 @@ class Member:
             try:
                 while not self._is_over():
                     await self._sit()
+                if self._watching.done():
+                    await self._watching
             finally:
                 self._watching.cancel()
                 await asyncio.gather(self._watching, return_exceptions=True)
-            if not self._watching.cancelled():
-                await self._forget(found)
-                self._watching.result()
+                if self._watch.end is not None:
+                    await self._forget(found)
 
     def drain(self) -> None:
         """Finish what is under way, let another instance be active, and end."""
@@ -129,40 +143,75 @@ class Member:
             return
         try:
             seat = await self._sit_down(found)
+            handled = await self._progress.begin(found, self._member, seat)
+            handling = await self._handling(found, seat)
         except (FilterTaken, OldFilters, ConsumerNotFound, StreamNotFound, Unreachable) as error:
             # Another member may have to let go first; that takes no longer than a moment.
             logger.log(logging.DEBUG if isinstance(error, FilterTaken) else logging.INFO, "%s; trying again", error)
+            if isinstance(error, StreamNotFound):
+                await self._restore(found)
             first, most = _PAUSE_SECONDS
             await self._wait(min(first * 2**self._attempts, most))
             self._attempts += 1
             return
         self._attempts = 0
-        session = await self._consume(found, seat)
+        session = Session(
+            self._groups.consumers,
+            seat,
+            handling,
+            self.counters,
+            self._turn,
+            spin=self._options.spin,
+            handled=handled,
+        )
+        await self._consume(found, session)
         if self._is_over():
             await session.hand_over()
         elif self._is_moved(found):
             await self._make_room(session, seat)
+        else:
+            await self._note_deletion(session, seat)
 
     async def _sit_down(self, found: Found) -> Seat:
         try:
             seat = await sit_down(self._groups, found, self._member, self._options)
         except OldFilters as old:
-            # Whoever is active on it makes it anew, or has died.
+            # Whoever is active on it makes it anew, or has died. A static group was deleted: its instances are ending.
             self._old_since = self._old_since or now()
-            if found.kind == "static" or (old.pinned and now() < self._old_since + int(old.ack_wait * 1000)):
+            is_late = now() >= self._old_since + int(old.ack_wait * 1000)
+            if found.kind == "static" and is_late:
+                raise GroupError(old.what, remedy=old.remedy) from None
+            if found.kind == "static" or (old.pinned and not is_late):
                 raise
             await self._groups.consumers.delete(found.consumed, found.consumer(self._member))
             seat = await sit_down(self._groups, found, self._member, self._options)
         self._old_since = None
-        if found.kind == "static" and seat.acknowledged < self._acknowledged:
-            logger.warning("the consumer %s was deleted; it goes on after %d", seat.consumer, self._acknowledged)
-            await self._groups.consumers.reset(seat.stream, seat.consumer, self._acknowledged + 1)
         return seat
 
-    async def _consume(self, found: Found, seat: Seat) -> Session:
+    async def _restore(self, found: Found) -> None:
+        """Make the work queue anew, if that is what is missing. Raises GroupError with a ledger."""
+        if found.kind == "static":
+            return
+        if self._options.ledger is not None:
+            raise GroupError(
+                f"the work queue {found.consumed} is gone; in another one, nothing tells what has had its effect",
+                remedy="Delete the group and create it anew; it then begins with the first message of the stream",
+            )
+        try:
+            await self._groups.restore(found)
+        except (StreamNotFound, Unreachable) as error:
+            logger.info("the work queue %s is gone, and cannot be made anew yet: %s", found.consumed, error)
+        else:
+            logger.warning("the work queue %s was gone; it is made anew", found.consumed)
+
+    async def _note_deletion(self, session: Session, seat: Seat) -> None:
+        """What is consumed from was deleted. Who was active goes on at once, for it knows how far it had come."""
+        await self._watch.look()
+        if not session.pull.pin:
+            await self._wait(seat.ack_wait)
+
+    async def _consume(self, found: Found, session: Session) -> None:
         """Consume until the member's partitions change, the consumer is gone, or this instance is to leave."""
-        handling = await self._handling(found, seat)
-        session = Session(self._groups.consumers, seat, handling, self.counters, self._turn, spin=self._options.spin)
         self._session = session
         self.counters.partitions = len(found.config.partitions(self._member))
         running = asyncio.ensure_future(session.run())
@@ -170,8 +219,10 @@ class Member:
             while not running.done() and not self._is_over() and not self._is_moved(found):
                 self._watch.changed.clear()
                 await self._wait(None, running)
+            began = now()
             session.leave()
             await running
+            self.counters.note_drain((now() - began) / 1000)
         except (ConsumerNotFound, StreamNotFound) as error:
             logger.warning("%s; trying again", error)
         except Exception:
@@ -181,10 +232,9 @@ class Member:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
             self._session = None
-            self._acknowledged = max(self._acknowledged, session.acknowledged)
+            self._progress.end(session.handled)
             self.counters.partitions, self.counters.lag = 0, {}
             self._turn(active=False)
-        return session
 
     def _is_moved(self, found: Found) -> bool:
         """Whether the member has other partitions than it had."""
@@ -196,11 +246,12 @@ class Member:
 
         To change its filters is not enough: it would skip what lies before its place in partitions that it gains.
         """
-        if session.was_active:
-            with contextlib.suppress(ConsumerNotFound, StreamNotFound, Unreachable):
-                await self._groups.consumers.delete(seat.stream, seat.consumer)
-        else:
-            await self._wait(random.uniform(*_BACK_OFF_SECONDS))
+        pin, consumers = session.pull.pin, self._groups.consumers
+        with contextlib.suppress(ConsumerNotFound, StreamNotFound, Unreachable):
+            if pin and (await consumers.info(seat.stream, seat.consumer)).pinned == pin:
+                await consumers.delete(seat.stream, seat.consumer)
+                return
+        await self._wait(random.uniform(*_BACK_OFF_SECONDS))
 
     async def _handling(self, found: Found, seat: Seat) -> Handling:
         ledger = self._options.ledger
@@ -236,7 +287,10 @@ class Member:
             event.cancel()
 
     async def _forget(self, found: Found) -> None:
-        """Delete the consumer of a static member whose group is gone: nobody else would."""
+        """Delete the consumer of a static member whose group is another, or one that was made when it was gone."""
         if found.kind == "static":
+            name, consumers = found.consumer(self._member), self._groups.consumers
             with contextlib.suppress(ConsumerNotFound, StreamNotFound, Unreachable):
-                await self._groups.consumers.delete(found.consumed, found.consumer(self._member))
+                is_used = (await consumers.info(found.consumed, name)).ack_floor.consumer_seq > 0
+                if not (is_used and isinstance(self._watch.end, GroupDeleted)):
+                    await consumers.delete(found.consumed, name)

@@ -30,6 +30,8 @@ class Translator:
         self._keys = [(each.filter, extractor(each.key)) for each in filters]
         self._is_static = not isinstance(config, ElasticConfig)
         self._places: dict[bytes, _Place] = {}
+        self._block = b""
+        self._headers: Headers = ()
 
     def message(self, pulled: Pulled) -> Message:
         """The message, as a handler gets it."""
@@ -38,8 +40,11 @@ class Translator:
             if len(self._places) >= _REMEMBERED:
                 self._places.clear()
             place = self._places[pulled.subject] = self._place(pulled.subject)
-        headers = _headers(pulled.header)
-        return Message(place.partition, pulled.sequence, place.subject, place.key, headers, pulled.data, pulled.time)
+        if pulled.header != self._block:  # Most often only the pin is in it.
+            self._block, self._headers = pulled.header, _headers(pulled.header)
+        return Message(
+            place.partition, pulled.sequence, place.subject, place.key, self._headers, pulled.data, pulled.time
+        )
 
     def _place(self, subject: bytes) -> _Place:
         partition, _, rest = subject.decode(errors="replace").partition(".")

@@ -7,6 +7,7 @@ from msgspec import Struct
 from echelon.brokers.nats.pull_config import SECOND, ConsumerConfig
 from echelon.brokers.nats.pull_consumers import ConsumerInfo
 from echelon.errors import BrokerError, ConsumerExists, InvalidConfig
+from echelon.pcg.config import Kind
 from echelon.pcg.groups import Found, Groups
 from echelon.pcg.options import Options
 
@@ -35,6 +36,9 @@ class Seat(Struct, frozen=True):
     max_ack_pending: int
     acknowledged: int
     """Everything up to this sequence is acknowledged."""
+    made: str
+    """When the consumer was made, as JSON has it."""
+    kind: Kind
 
 
 def consumer_config(found: Found, member: str, options: Options) -> ConsumerConfig:
@@ -76,6 +80,8 @@ async def sit_down(groups: Groups, found: Found, member: str, options: Options) 
         info.config["priority_timeout"] / SECOND,
         info.config["max_ack_pending"],
         info.ack_floor.stream_seq,
+        info.created,
+        found.kind,
     )
 
 

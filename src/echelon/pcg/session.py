@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from typing import Final, Protocol
 
 from echelon.brokers.nats.pull import Pull
@@ -15,6 +16,8 @@ from echelon.pcg.seat import Seat
 
 logger = logging.getLogger(__name__)
 
+# The server adds it to what a stream sources from another: that one's name, the sequence there, and more.
+_ORIGIN: Final = re.compile(rb"\r\nNats-Stream-Source: \S+ (\d+) ")
 _LEAST_EXPIRY: Final = 1.0
 _TURN: Final = 0.2
 
@@ -33,13 +36,22 @@ class Handling(Protocol):
 class Session:
     """Runs until the consumer is gone, a message fails for good, or it is told to `leave`.
 
-    `turn(active=...)` is called when the instance becomes active and when it is so no more.
+    `turn(active=...)` is called when the instance becomes active and when it is so no more. Messages up to the sequence
+    `handled` of the group's stream were handled before: they are acknowledged as they come.
     """
 
     def __init__(
-        self, consumers: Consumers, seat: Seat, handling: Handling, counters: Counters, turn: Turn, *, spin: float
+        self,
+        consumers: Consumers,
+        seat: Seat,
+        handling: Handling,
+        counters: Counters,
+        turn: Turn,
+        *,
+        spin: float,
+        handled: int = 0,
     ) -> None:
-        self.lease = Lease(consumers, seat, turn)
+        self.lease = Lease(consumers, seat, counters, turn)
         self.under_way: dict[int, Pulled] = {}
         """Messages that were taken and are not acknowledged, by sequence."""
         self.highest = 0
@@ -63,6 +75,8 @@ class Session:
             on_unpinned=lambda _: self._lose(),
             spin=spin,
         )
+        self._handled_before = handled
+        self._last: Pulled | None = None
         self._working: asyncio.Task[None] | None = None
         self._is_lost = False
 
@@ -72,9 +86,15 @@ class Session:
         return bool(self.pull.pin) and self.lease.holds
 
     @property
-    def acknowledged(self) -> int:
-        """Everything that came up to this sequence is acknowledged."""
-        return min((self.highest, *(sequence - 1 for sequence in self.under_way)))
+    def handled(self) -> int:
+        """All of the member's partitions up to this sequence of the group's stream was handled; 0: it is not known."""
+        if self._handled_before:
+            return self._handled_before
+        if self._seat.max_ack_pending > 1:
+            return self.lease.acknowledged if self._seat.kind == "static" else 0
+        # In strict order, that a message came shows that all before it is done.
+        last = self._last
+        return 0 if last is None else max(self._origin(last) - (last.sequence != self.highest), 0)
 
     async def run(self) -> None:
         """Raises ConsumerNotFound, StreamNotFound, Denied, InvalidConfig, and what a handler raised for good."""
@@ -121,8 +141,27 @@ class Session:
             self._working.cancel()
 
     async def take(self) -> list[Pulled]:
-        """What has come; perhaps nothing. Raises as `Pull.take`."""
-        return await self.pull.take(_TURN)
+        """What has come and was not handled before; perhaps nothing. Raises as `Pull.take`."""
+        got = await self.pull.take(_TURN)
+        if self._handled_before:
+            got = self._without_handled(got)
+        if got:
+            self._last = got[-1]
+        return got
+
+    def _without_handled(self, got: list[Pulled]) -> list[Pulled]:
+        while got and 0 < self._origin(got[0]) <= self._handled_before:
+            got.pop(0).ack()
+        if got:
+            self._handled_before = 0  # They come in order.
+        return got
+
+    def _origin(self, pulled: Pulled) -> int:
+        """The message's sequence in the group's stream; 0 if it does not come from there."""
+        if self._seat.kind == "static":
+            return pulled.sequence
+        found = _ORIGIN.search(pulled.header)
+        return int(found[1]) if found else 0
 
     async def close(self) -> None:
         """Let the server deliver no more. What it has delivered meanwhile goes to whoever is active next."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
 
@@ -19,6 +20,10 @@ from echelon.pcg.work import Work
 logger = logging.getLogger(__name__)
 
 _AGAIN_SECONDS: Final = 0.2
+# How long the event loop stands still for a plain handler: to be woken up by its thread takes nearly as long.
+_STAND_STILL: Final = 0.0005
+# How often not to do so once the handler took longer.
+_GO_ON: Final = 32
 
 
 class Account(Struct, frozen=True):
@@ -43,6 +48,7 @@ class Strictly:
         self._failures = work.failures()
         self._account = account
         self._taken_over = ""
+        self._slow = 0
 
     async def work(self, session: Session) -> None:
         """Handle messages as they come, as `session.Handling` describes it."""
@@ -98,12 +104,26 @@ class Strictly:
             elif self._call.waits:
                 await self._call.handler(message)
             else:
-                result = await in_thread(self._pool, self._call.handler, message)
+                result = await self._call_plainly(message)
                 if result is not None:
                     check_result(result)
         except Exception as error:  # noqa: BLE001 - whatever a user's handler raises is its failure, not ours
             return error
         return None
+
+    async def _call_plainly(self, message: Message) -> object:
+        """Have a thread call the handler; if that is quick, without the event loop's turning meanwhile."""
+        if self._slow:
+            self._slow -= 1
+            return await in_thread(self._pool, self._call.handler, message)
+        future: Future[object] = self._pool.submit(self._call.handler, message)
+        try:
+            return future.result(_STAND_STILL)
+        except TimeoutError:
+            if future.done():
+                return future.result()  # The handler has raised it, or has just ended.
+        self._slow = _GO_ON
+        return await in_thread(self._pool, Future.result, future)
 
     async def _account_for(self, account: Account, session: Session, pulled: Pulled, message: Message) -> None:
         async def work(target: Any) -> None:  # noqa: ANN401 - each ledger has its own

@@ -12,11 +12,15 @@ _PAUSE_SECONDS: Final = 0.1
 
 
 class Watch:
-    """Follows a group's entry. `found` is the group as it was last read; `changed` is set when it is another one."""
+    """Follows a group's entry. `found` is the group as it was last read; `changed` is set when it is another one.
+
+    `end` is why the group cannot be consumed any more.
+    """
 
     def __init__(self, groups: Groups, found: Found) -> None:
         self.found = found
         self.changed = asyncio.Event()
+        self.end: GroupError | None = None
         self._groups = groups
 
     async def run(self) -> None:
@@ -40,16 +44,21 @@ class Watch:
         try:
             new = await self._groups.get(old.stream, old.name, old.kind)
         except GroupNotFound:
-            raise GroupDeleted(f"the group {old.name} on the stream {old.stream} was deleted") from None
+            self.end = GroupDeleted(
+                f"the group {old.name} on the stream {old.stream} was deleted",
+                remedy="If only its entry was: create it as it was, and its members go on where they were",
+            )
+            raise self.end from None
         except (Unreachable, StreamNotFound):
             return
         if new.revision == old.revision:
             return
         if _fixed(new.config) != _fixed(old.config):
-            raise GroupError(
+            self.end = GroupError(
                 f"the {old.kind} group {old.name} on the stream {old.stream} was changed in a way that is not allowed",
                 remedy="Stop all its instances, delete it and make it anew",
             )
+            raise self.end
         self.found = new
         self.changed.set()
 
