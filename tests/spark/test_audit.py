@@ -108,9 +108,7 @@ def read(harness: BatchHarness) -> DataFrame:
         return delta_results(spark, harness.address)
     if harness.kind == "postgres":
         return postgres_results(spark, harness.address, f"{name}.results")
-    key = {"key": f"subject:{name}.*", "partitioning": "computed", "partitions": "1"} if harness.kind == "nats" else {}
-    options = {"broker": harness.address, "stream": name, **key}
-    return stream_results(spark.read.format("echelon").options(**options).load())
+    return stream_results(spark.read.format("echelon").options(broker=harness.address, stream=name).load())
 
 
 def test_a_delta_table_after_resets_and_optimize(spark: SparkSession, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class Seats:
     def run(self, instance: Checkpoint, state: bytes) -> str:
         """Have its query leave a state; where."""
         path = instance.prepare(self.world.cuts)
-        self.disk.write(f"{path}/state", state)
+        self.disk.write(f"{path}/state/0/0/data", state)
         for partition in self.world.partitions.values():
             partition.position += 100
         return path
@@ -97,18 +97,18 @@ def take_cut(seats: Seats, instance: Checkpoint, sequence: int) -> None:
 def test_whoever_takes_the_seat_over_finds_its_state(seats: Seats) -> None:
     path = seats.run(seats.come(), b"one")
     assert seats.come().prepare(()) == path
-    assert seats.disk.files[f"{path}/state"] == b"one"
+    assert seats.disk.files[f"{path}/state/0/0/data"] == b"one"
 
 
 def test_a_reset_to_a_cut_brings_back_the_state_that_was_kept_with_it(seats: Seats) -> None:
     instance = seats.come()
     first = seats.run(instance, b"at the cut")
     take_cut(seats, instance, 50)
-    seats.disk.write(f"{first}/state", b"later")
+    seats.disk.write(f"{first}/state/0/0/data", b"later")
     seats.reset(101, 60, cut=50)
     path = seats.come().prepare(seats.world.cuts)
     assert path != first
-    assert seats.disk.files[f"{path}/state"] == b"at the cut"
+    assert seats.disk.files[f"{path}/state/0/0/data"] == b"at the cut"
 
 
 def test_a_reset_to_the_beginning_begins_with_an_empty_state(seats: Seats) -> None:
@@ -116,7 +116,7 @@ def test_a_reset_to_the_beginning_begins_with_an_empty_state(seats: Seats) -> No
     seats.reset(1, 60)
     path = seats.come().prepare(())
     assert path != first
-    assert f"{path}/state" not in seats.disk.files
+    assert f"{path}/state/0/0/data" not in seats.disk.files
 
 
 def test_a_reset_of_some_partitions_of_the_seat_is_refused(seats: Seats) -> None:
@@ -152,17 +152,20 @@ def test_a_seat_without_any_state_refuses_a_partition_that_is_not_at_its_beginni
         seats.come().prepare(())
 
 
-def test_copies_of_retired_cuts_and_former_generations_are_deleted(seats: Seats) -> None:
+def test_copies_of_retired_cuts_and_former_generations_are_deleted_but_for_their_schemas(seats: Seats) -> None:
     instance = seats.come()
-    seats.run(instance, b"one")
+    first = seats.run(instance, b"one")
+    for name in ("offsets/0", "state/0/_stateSchema/default/0_a"):
+        seats.disk.write(f"{first}/{name}", b"x")
     take_cut(seats, instance, 50)
     take_cut(seats, instance, 55)
     del seats.world.cuts[50]
     seats.reset(101, 60, cut=55)
     path = seats.come().prepare(seats.world.cuts)
-    home = path.rpartition("/")[0]
-    assert seats.disk.names(f"{home}/cuts") == ["55"]
-    assert [name for name in seats.disk.names(home) if name.isdecimal()] == [path.rpartition("/")[2]]
+    assert path != first
+    assert seats.disk.names(f"{path.rpartition('/')[0]}/cuts") == ["55"]
+    left = [name.removeprefix(f"{first}/") for name in seats.disk.files if name.startswith(f"{first}/")]
+    assert left == ["state/0/_stateSchema/default/0_a"]
 
 
 def test_what_a_writer_left_half_written_is_not_taken_for_the_seat(seats: Seats) -> None:

@@ -22,7 +22,7 @@ from echelon.local import NatsServer
 from echelon.members.admin import Admin, create_group
 from echelon.spark.audit import audit
 from echelon.spark.results import delta_results
-from echelon.spark.session import build_session
+from echelon.spark.session import build_session, stop_session
 
 _PATIENCE = 120.0
 
@@ -183,7 +183,7 @@ def _audit(url: str, table: Path, tell: Callable[[str], None]) -> Result:
         messages = spark.read.format("echelon").option("broker", url).option("group", "summaries").load()
         found = audit(messages, delta_results(spark, str(table)))
     finally:
-        spark.stop()
+        stop_session(spark)
     for offender in found.offenders[:5]:
         tell(f"{offender.problem}: message {offender.sequence} of partition {offender.partition}")
     rows = DeltaTable(table).to_pyarrow_table().sort_by([("sequence", "descending")]).slice(0, 3).to_pylist()

@@ -135,7 +135,17 @@ class Checkpoint:
                 self._files.delete(f"{self._home}/cuts/{name}")
         for name in self._files.names(self._home):
             if name.isdecimal() and int(name) < seat.generation:
-                self._files.delete(f"{self._home}/{name}")
+                self._delete_generation(f"{self._home}/{name}")
+
+    def _delete_generation(self, path: str) -> None:
+        """Delete a checkpoint but for its state's schemas: Spark refers to these by whole paths, in copies too."""
+        for name in self._files.names(path):
+            if name != "state":
+                self._files.delete(f"{path}/{name}")
+        for operator in self._files.names(f"{path}/state"):
+            for name in self._files.names(f"{path}/state/{operator}"):
+                if name != "_stateSchema":
+                    self._files.delete(f"{path}/state/{operator}/{name}")
 
     def _begin_again(self, seat: _Seat, arrived: dict[str, _Arrived], changed: list[str]) -> None:
         """The next generation of the checkpoint: the copy that the cut refers to, or an empty one."""

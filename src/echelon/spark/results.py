@@ -112,7 +112,7 @@ def stream_results(frame: DataFrame) -> DataFrame:
     Their order is that of the target, so the results of a key must be in one partition of it, as they are if they
     have its key. Messages without the header `Echelon-Origin` are left out.
     """
-    origin = F.expr(f"filter(headers, header -> header.name = '{ORIGIN}')[0].value").cast("string")
+    origin = F.expr(f"get(filter(headers, header -> header.name = '{ORIGIN}'), 0).value").cast("string")
     found = frame.select(origin.alias("origin"), F.col("sequence").alias("order")).where("origin IS NOT NULL")
     return found.select(
         F.regexp_extract("origin", "^(.*):", 1).alias("partition"),

@@ -19,7 +19,7 @@ from echelon.spark.member import SparkMember
 from echelon.spark.pipeline import Pipeline, check_checkpoint, check_streams
 from echelon.spark.query import Batch
 from echelon.spark.rehearsal import rehearse
-from echelon.spark.session import build_session
+from echelon.spark.session import build_session, stop_session
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +86,6 @@ async def _found_or_made(broker: Broker, pipeline: Pipeline) -> Config:
 
 def _stop(spark: SparkSession) -> None:
     try:
-        spark.stop()
+        stop_session(spark)
     except Exception as error:  # noqa: BLE001 - the JVM may be gone; there is nothing left to do about it
         logger.debug("the session did not stop in good order: %s", error)

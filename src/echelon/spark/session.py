@@ -5,10 +5,11 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -33,6 +34,9 @@ _SETTINGS: Final = {
     # A broker's URL may hold a password.
     "spark.sql.redaction.options.regex": "(?i)url|broker",
 }
+
+_PATIENCE: Final = 2.0
+"""Seconds for which the end of Python processes is waited for."""
 
 
 def build_session(name: str, *, master: str = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -60,6 +64,22 @@ def build_session(name: str, *, master: str = "local[*]", settings: Mapping[str,
     if not is_local:
         _ship(session)
     return session
+
+
+def stop_session(session: SparkSession) -> None:
+    """Stop it. Nothing may run in it any more.
+
+    Its Python processes are ended first: each that waits for a task when Spark hangs up on it prints a traceback, so
+    that a program that went well would seem to end in errors.
+    """
+    jvm: Any = session._jvm  # noqa: SLF001 - PySpark has no other way to its process
+    workers = list(jvm.java.lang.ProcessHandle.current().children().toArray())
+    for worker in workers:
+        worker.destroy()
+    until = time.monotonic() + _PATIENCE
+    while any(worker.isAlive() for worker in workers) and time.monotonic() < until:
+        time.sleep(0.01)
+    session.stop()
 
 
 def archive_package(folder: Path) -> Path:

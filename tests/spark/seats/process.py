@@ -1,10 +1,11 @@
 """A real Spark application that is a member. Run as `python -m tests.spark.seats.process <json>`; the JSON is a `Cast`.
 
 Depending on its sink it appends a line for each message to a file, as the Python members of the tests do, or writes
-to a table exactly once. It can be told to die at a certain moment of a batch.
+to a table or a stream exactly once. It can be told to die at a certain moment of a batch.
 """
 
 import asyncio
+import inspect
 import logging
 import os
 import signal
@@ -12,17 +13,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's users know it
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 
 from echelon.errors import EchelonError
 from echelon.group.config import Delivery, Stream
 from echelon.group.records import Profile
 from echelon.members.events import Event
+from echelon.members.sinks import kafka
+from echelon.members.sinks.nats import NatsSink
 from echelon.spark.batch import Offset
 from echelon.spark.batching import Batching
 from echelon.spark.control import Answer
@@ -30,9 +34,14 @@ from echelon.spark.output import EachBatch
 from echelon.spark.pipeline import Pipeline
 from echelon.spark.run import Watcher, run_pipeline
 from echelon.spark.sinks.base import BatchSink, Part
+from echelon.spark.sinks.delta import DeltaSink
+from echelon.spark.sinks.kafka import KafkaBatchSink
+from echelon.spark.sinks.nats import NatsBatchSink
+from echelon.spark.sinks.postgres import PostgresBatchSink
 from tests.members.process import Line, Told
 
-Moment = Literal["planned", "reading", "before_write", "after_write", "committed"]
+Moment = Literal["planned", "reading", "before_write", "writing", "after_write", "committed"]
+"""`writing`: the results are there, and the position is not committed yet."""
 
 
 class Cast(msgspec.Struct, frozen=True):
@@ -47,23 +56,41 @@ class Cast(msgspec.Struct, frozen=True):
     member: str | None = None
     priority: int = 0
     delivery: Delivery = "at_least_once"
-    sink: Literal["lines", "delta", "postgres"] = "lines"
+    sink: Literal["lines", "delta", "postgres", "kafka", "nats-ids"] = "lines"
     address: str = ""
     """Of the sink, if it is a server."""
-    schema: str = ""
-    """In PostgreSQL."""
+    target: str = ""
+    """The schema, topic or stream there."""
     dies: Moment | None = None
     """Kill this process at that moment of its second batch."""
     fails: tuple[Moment, ...] = ()
     """Fail once at each of these moments, one batch after the other."""
     slow: float = 0.0
     """Seconds that a batch takes longer."""
-    stateful: bool = False
-    """Number the messages of each key, with a state of Spark's."""
+    stateful: Literal["", "aggregate", "processor"] = ""
+    """Number the messages of each key, with a state of Spark's: the last of each batch, or every one."""
     max_messages: int = 200
     master: str = "local[2]"
     shared: bool = False
     options: dict[str, object] = {}
+
+
+class Numbering(StatefulProcessor):
+    """Numbers the messages of a key, in order."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._last = handle.getValueState("last", "number long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:  # noqa: ANN401, N802, N803 - as Spark has it
+        partition, name = key
+        [number] = self._last.get() or (0,)
+        for row in sorted(rows, key=lambda row: int(row.sequence)):
+            number += 1
+            yield Row(partition=partition, key=name, sequence=row.sequence, number=number)
+        self._last.update((number,))
+
+    def close(self) -> None:
+        pass
 
 
 class Play:
@@ -118,7 +145,11 @@ class Play:
                     failed.touch()
                     raise ValueError("told to fail: reading")
 
-        columns = () if self.cast.sink == "postgres" else ("key", "data")
+        columns: dict[str, tuple[str, ...]] = {
+            "postgres": (),
+            "kafka": ("concat(partition, ':', sequence) AS data",),
+            "nats-ids": ("concat(partition, ':', sequence) AS data",),
+        }
 
         def numbered(frame: DataFrame) -> DataFrame:
             return frame.groupBy("partition", "key").agg(
@@ -126,20 +157,28 @@ class Play:
             )
 
         def plain(frame: DataFrame) -> DataFrame:
-            some = frame.select("partition", "sequence", *columns)
+            some = frame.selectExpr("partition", "sequence", *columns.get(self.cast.sink, ("key", "data")))
             return some.mapInArrow(work, some.schema) if slow or driver or failed else some
 
-        return numbered if self.cast.stateful else plain
+        def each_numbered(frame: DataFrame) -> DataFrame:
+            grouped = frame.select("partition", "key", "sequence").groupBy("partition", "key")
+            columns = "partition string, key binary, sequence long, number long"
+            return grouped.transformWithState(Numbering(), columns, "Update", "None")
+
+        return {"": plain, "aggregate": numbered, "processor": each_numbered}[self.cast.stateful]
 
     def sink(self) -> BatchSink:
+        address, target = self.cast.address, self.cast.target
         if self.cast.sink == "delta":
-            from echelon.spark.sinks.delta import DeltaSink
-
+            watch_calls(DeltaSink, "_check_files", self)
             return DeltaSink(f"{self.cast.folder}/table")
-        from echelon.spark.sinks.postgres import PostgresBatchSink
-
-        schema = self.cast.schema
-        return PostgresBatchSink(self.cast.address, f"{schema}.results", positions=f"{schema}.positions")
+        if self.cast.sink == "kafka":
+            watch_calls(kafka, "_produce", self)
+            return KafkaBatchSink(address, target)
+        if self.cast.sink == "nats-ids":
+            watch_calls(NatsSink, "_publish_with_ids", self)
+            return NatsBatchSink(address, target, f"{target}.result", atomic=False)
+        return PostgresBatchSink(address, f"{target}.results", positions=f"{target}.positions")
 
     def write_lines(self, frame: DataFrame, batch: int) -> None:
         """Append a line for each message, in order."""
@@ -192,6 +231,25 @@ def watch_batches(play: Play) -> None:
 
     Batching.plan = watched_plan  # type: ignore[method-assign]  # nothing else tells these moments
     Batching.next_batch = watched_next  # type: ignore[method-assign]  # the same
+
+
+def watch_calls(owner: object, name: str, play: Play) -> None:
+    """Let the play know when a sink has made the call after which it has only to commit."""
+    call = getattr(owner, name)
+
+    def watched(*arguments: object) -> object:
+        done = call(*arguments)
+        if not inspect.isawaitable(done):
+            play.reach("writing")
+            return done
+
+        async def waited() -> None:
+            await done
+            play.reach("writing")
+
+        return waited()
+
+    setattr(owner, name, watched)
 
 
 def main() -> None:

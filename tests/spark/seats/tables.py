@@ -1,6 +1,7 @@
 """What the tests expect of the table that a Spark application has written."""
 
 import json
+from collections.abc import Mapping
 
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
@@ -22,6 +23,19 @@ async def check_table(stage: SparkStage) -> None:
         for name in stored:
             found[name] += sorted(sequence for partition, sequence in rows if partition == name)
     assert found == stored
+
+
+async def check_written_again(stage: SparkStage, positions: Mapping[str, int], version: int) -> None:
+    """What lies past the positions, and nothing else, is in the table by commits after this version."""
+    past = {
+        (name, message.sequence)
+        for name, found in (await stage.stored()).items()
+        for message in found
+        if message.sequence >= positions[name]
+    }
+    rows = [row for rows in commits(stage)[version + 1 :] for row in rows]
+    assert past
+    assert {row for row in rows if row[1] >= positions[row[0]]} == past
 
 
 def commits(stage: SparkStage) -> list[list[tuple[str, int]]]:

@@ -10,7 +10,7 @@ from tests.members.stage import scene
 from tests.spark.seats.spark_stage import SparkStage
 from tests.spark.seats.tables import check_table, until_done
 
-MOMENTS = ("planned", "reading", "before_write", "after_write", "committed")
+MOMENTS = ("planned", "reading", "before_write", "writing", "after_write", "committed")
 
 
 @scene

@@ -2,30 +2,52 @@
 
 from tests.members.process import Results
 from tests.members.sinks.harnesses import make_harness
-from tests.members.stage import scene
+from tests.members.stage import by_partition, scene
 from tests.postgres_server import PostgresServer
 from tests.spark.seats.spark_stage import SparkStage
 from tests.spark.seats.tables import until_done
 
 
 @scene
-async def test_partitions_move_between_spark_and_python_members_at_least_once(nats_stage: SparkStage) -> None:
+async def test_a_stepped_down_spark_member_hands_over_and_partitions_move_to_python_and_back_at_least_once(
+    nats_stage: SparkStage,
+) -> None:
     stage = nats_stage
     await stage.prepare(members=("m1",), interval=1.0)
     stage.launch_spark("spark", "m1")
-    await stage.until_seated("spark")
+    stage.launch_spark("stand-by", "m1")
+    await stage.until_joined("spark", "stand-by", seconds=60)
     async with stage.load(every=0.1):
         await stage.until_more(200)
+        first = stage.holders()["m1"]
+        [second] = {"spark", "stand-by"} - {first}
+        await stage.admin.step_down("m1")
+        await stage.until_handled_by(second, 200)
+        check_handover(stage, first, second)
         stage.launch("python", "m2")
         await stage.admin.set_members(("m1", "m2"))
         await stage.until_handled_by("python", 100)
-        assert set(stage.owners().values()) == {"spark", "python"}
+        assert set(stage.owners().values()) == {second, "python"}
         await stage.admin.set_members(("m1",))
-        await stage.until_world(lambda _: list(stage.owners().values()) == ["spark"] * 6)
+        await stage.until_world(lambda _: list(stage.owners().values()) == [second] * 6)
         await stage.until_more(200)
     await stage.until_all_handled()
-    await stage.drain("spark", "python")
-    stage.check("once", loud=("spark",))
+    await stage.drain("spark", "stand-by", "python")
+    stage.check("once")
+
+
+def check_handover(stage: SparkStage, first: str, second: str) -> None:
+    """In each partition the second went on with the very message after the first's last, and nobody else came between.
+
+    That none is missing or repeated among them is checked with all the others.
+    """
+    began = {told.about["partition"]: told.about["position"] for told in stage.told("PartitionStarted", name=second)}
+    for name, lines in by_partition(stage.lines()).items():
+        names = [line.name for line in lines]
+        assert names == [first] * names.count(first) + [second] * names.count(second)
+        [last] = [line.sequence for line in lines if line.name == first][-1:]
+        [next_one] = [line.sequence for line in lines if line.name == second][:1]
+        assert last < began[name] <= next_one
 
 
 @scene
@@ -37,7 +59,7 @@ async def test_partitions_move_between_spark_and_python_members_exactly_once(
     results = Results("postgres", postgres_server.conninfo, stage.group)
     harness = make_harness(results.kind, results.address, results.name)
     await harness.prepare()
-    stage.launch_spark("spark", "m1", sink="postgres", address=results.address, schema=results.name)
+    stage.launch_spark("spark", "m1", sink="postgres", address=results.address, target=results.name)
     stage.launch("python", "m2", results=results)
     await stage.until_seated("spark", seconds=60)
     async with stage.load(every=0.1):

@@ -1,0 +1,61 @@
+"""Runs one command after the other in a process of its own: those with Spark then share a JVM.
+
+Run as `python -m tests.cli.several`. Each line of its input is a command, as a JSON list of words; each line of its
+output is what the command printed, and its exit code.
+"""
+
+import os
+import subprocess
+import sys
+from typing import Self
+
+import msgspec
+from typer.testing import CliRunner
+
+from echelon.cli.app import app
+from tests.cli.place import Done
+
+# A JVM that is to live for a minute starts sooner without its second compiler.
+QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx700m"}
+
+
+class Several:
+    """The process. Leaving it ends the process."""
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.cli.several"],
+            env={**os.environ, **QUICK_JAVA},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._process.communicate(timeout=30)
+        finally:
+            self._process.kill()
+
+    def run(self, *words: str, code: int = 0) -> str:
+        """What a command printed; it ended with this exit code."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{msgspec.json.encode(words).decode()}\n")
+        self._process.stdin.flush()
+        done = msgspec.json.decode(self._process.stdout.readline(), type=Done)
+        assert done.code == code, done
+        return done.out
+
+
+def main() -> None:
+    for line in sys.stdin:
+        result = CliRunner().invoke(app, msgspec.json.decode(line, type=list[str]), catch_exceptions=False)
+        done = Done(result.stdout, result.stderr, result.exit_code)
+        sys.stdout.write(f"{msgspec.json.encode(done).decode()}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
