@@ -30,8 +30,9 @@ def test_a_group_is_paused_and_resumed_and_takes_no_cut_meanwhile(place: Place, 
     assert (info["state"], info["paused_until"]) == ("paused", None)
     assert {row["state"] for row in place.rows("partitions", group)} == {"paused"}
     assert f"{group} is paused" in place.echelon("cut", "take", group, code=4).err
-    place.echelon("pause", group, "30m")
-    assert place.one("info", group)["paused_until"].endswith("Z")
+    told = place.echelon("pause", group, "30m").err
+    until = place.one("info", group)["paused_until"]
+    assert told == f"{group} is paused until {until[:10]} {until[11:19]} UTC\n"
     assert place.echelon("resume", group).err == f"{group} goes on\n"
     assert place.echelon("resume", group).err == f"{group} was not paused\n"
     assert place.one("info", group)["state"] == "empty"
@@ -47,6 +48,9 @@ def test_cuts_are_taken_listed_shown_and_retired(place: Place, crew: str) -> Non
     assert place.table("cut", "list", crew)[1][0] == cut
     parts = place.rows("cut", "show", crew, cut)
     assert {row["partition"]: row["position"] for row in parts} == positions(place, crew)
+    head, *lines = place.table("cut", "show", crew, cut)
+    assert head == ["PARTITION", "POSITION", "PARKED", "SAVED-BYTES"]
+    assert [line[:2] for line in lines] == [[row["partition"], str(row["position"])] for row in parts]
     assert "There are" in place.echelon("cut", "show", crew, "1", code=3).err
     place.echelon("cut", "retire", crew, cut, given="n\n", code=10)
     place.echelon("cut", "retire", crew, cut, "--force")

@@ -57,10 +57,14 @@ def test_making_a_group_again_does_nothing_unless_it_differs(place: Place) -> No
     stream = place.stream()
     words = ["create", f"again-{stream.name}", stream.name, "--start", "earliest"]
     words += [] if place.is_kafka else ["-p", "4", "--key", f"subject:{stream.name}.*"]
+    if place.is_kafka:
+        assert "partitions of its own" in place.echelon(*words, "-p", "9", code=2).err
     [made] = place.rows(*words, "--members", "m1,m2")
     assert (made["state"], made["seats"], made["partitions"]) == ("empty", 2, 4)
     [again] = place.rows(*words, "--members", "m1,m2")
     assert again == made
+    head, row = place.table(*words, "--members", "m1,m2")
+    assert (head[:2], row[0], row[3]) == (["GROUP", "KIND"], made["group"], "empty")
     assert "configured otherwise" in place.echelon(*words, "--members", "m1", code=4).err
 
 
@@ -90,6 +94,8 @@ def test_a_group_with_every_choice(place: Place) -> None:
         (["g", "STREAM", "-p", "2", "--members", "a b"], 2, "'a b' cannot name a member"),
         (["g", "STREAM", "-p", "2", "--start", "yesterdayish"], 2, "'yesterdayish' is no time"),
         (["g", "STREAM", "-p", "2", "--start", "committed:nobody"], 3, "nobody"),
+        (["g", "-p", "2"], 2, "say which streams"),
+        (["g", "STREAM", "-p", "2", "--static"], 2, "only a JetStream-native group is static"),
     ],
 )
 def test_mistakes_in_making_a_group_are_told(place: Place, quiet: str, words: list[str], code: int, told: str) -> None:

@@ -3,12 +3,16 @@
 import asyncio
 import json
 import os
+import pty
 import resource
 import subprocess
 import sys
 from datetime import datetime
 from pathlib import Path
 
+import pytest
+
+from echelon.cli.app import app
 from tests.brokers.nats.harness import call
 from tests.cli.place import ON_BOTH, Place, invoke
 
@@ -34,10 +38,11 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 @ON_BOTH
-def test_a_listing_imports_only_what_its_broker_needs(place: Place) -> None:
-    loaded = _modules("--broker", place.url, "ls")
-    assert ("confluent_kafka" in loaded, "nats" in loaded) == (place.is_kafka, not place.is_kafka)
-    assert not loaded & {"pandas", "pyarrow", "pyspark", "rich"}
+def test_views_import_only_what_their_broker_needs(place: Place, quiet: str) -> None:
+    for words in (("ls",), ("lag", quiet)):
+        loaded = _modules("--broker", place.url, *words)
+        assert ("confluent_kafka" in loaded, "nats" in loaded) == (place.is_kafka, not place.is_kafka)
+        assert not loaded & {"pandas", "pyarrow", "pyspark", "rich"}
 
 
 @ON_BOTH
@@ -69,9 +74,20 @@ def test_without_typer_the_remedy_is_told() -> None:
     assert done.stderr == "error: the command line needs typer\npip install 'echelon[cli]'\n"
 
 
-def test_every_command_has_help() -> None:
-    for words in ([], ["ls"], ["reset"], ["cut", "take"], ["dead", "retry"], ["context", "add"], ["member", "add"]):
-        assert "Usage:" in invoke(*words, "--help").out
+def test_every_command_has_help_whose_first_line_is_told_whole() -> None:
+    commands = [[command.name or ""] for command in app.registered_commands]
+    for family in app.registered_groups:
+        assert family.typer_instance is not None
+        commands += [
+            [family.name or "", command.name or command.callback.__name__]
+            for command in family.typer_instance.registered_commands
+            if command.callback is not None
+        ]
+    assert len(commands) > 40
+    for words in ([], *([family.name or ""] for family in app.registered_groups), *commands):
+        told = invoke(*words, "--help").out
+        assert told.startswith(f"Usage: {' '.join(['echelon', *words])} ")
+        assert "..." not in told.partition("Commands:")[2], "a line was cut off"
 
 
 def test_options_of_the_root_stand_anywhere(quiet: str, place: Place) -> None:
@@ -79,10 +95,36 @@ def test_options_of_the_root_stand_anywhere(quiet: str, place: Place) -> None:
     assert quiet in invoke("ls", f"--broker={place.url}", "--no-color").out
 
 
+@pytest.mark.parametrize(
+    ("words", "variable", "colours"), [((), "", True), (("--no-color",), "", False), ((), "1", False)]
+)
+def test_colours_are_for_terminals_that_want_them(
+    place: Place, quiet: str, words: tuple[str, ...], variable: str, colours: bool
+) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "echelon.cli", "--broker", place.url, "members", quiet, *words]
+    environment = {**os.environ, "NO_COLOR": variable}
+    with subprocess.Popen(command, stdout=theirs, env=environment) as process:
+        os.close(theirs)
+        assert process.wait(30) == 0
+    told = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert "VACANT" in told
+    assert ("\x1b[31m" in told) == colours
+
+
 def test_a_broker_that_does_not_answer_is_told_without_the_password() -> None:
     done = invoke("--broker", "nats://me:secret@127.0.0.1:1", "ls", code=5)
     assert "127.0.0.1:1" in done.err
     assert "secret" not in done.err
+
+
+def test_the_error_that_ends_a_command_is_json_where_logs_are() -> None:
+    [line] = invoke("--broker", "nats://127.0.0.1:1", "--log-format", "json", "ls", code=5).err.splitlines()
+    told = json.loads(line)
+    assert (told["level"], told["code"]) == ("error", 5)
+    assert "127.0.0.1:1" in told["message"]
+    assert told["remedy"]
 
 
 def test_no_broker_at_all_is_told_with_the_ways_to_name_one() -> None:

@@ -1,5 +1,6 @@
 """`events`, `history`, `why` on real brokers."""
 
+import csv
 import json
 import re
 import signal
@@ -27,7 +28,10 @@ def test_after_a_kill_why_names_the_record_and_the_reason(place: Place, apart: b
     before = datetime.now(UTC)
     place.kill(first)
     place.until_seated(group, m1=second)
+    [moved, *_] = [row for row in place.rows("events", group) if row["kind"] == "partition_moved"]
     place.kill(second)
+    assert all(len(line) <= 120 for line in place.echelon("events", group).out.splitlines())
+    assert re.fullmatch(rf"0 at \d+: m1 \({first} \w+\) -> m1 \({second} \w+\)", moved["what"])
 
     answer = place.one("why", group, "0")
     assert (answer["member"], answer["name"]) == ("m1", second)
@@ -70,7 +74,8 @@ def test_the_history_of_a_partition_tells_its_owners(place: Place, crew: str) ->
     last = [row for row in rows if row["change"] == "gained"][-1]
     assert last["name"] == place.one("why", crew, "0")["name"]
     assert "no partition 9" in place.echelon("history", crew, "-p", "9", code=3).err
-    assert "no partition 9" in place.echelon("why", crew, "9", code=3).err
+    assert place.echelon("why", crew, "9", code=3).err == "error: there is no partition 9\nThere are 0 to 3\n"
+    assert place.table("history", crew, "-p", "0")[0] == ["SEQUENCE", "TIME", "CHANGE", "MEMBER", "POSITION", "CAUSE"]
 
 
 @ON_BOTH
@@ -78,10 +83,13 @@ def test_events_are_told(place: Place, crew: str) -> None:
     rows = place.rows("events", crew)
     taken = {row["details"]["member"]: row for row in rows if row["kind"] == "seat_taken"}
     assert taken.keys() == {"m1", "m2"}
-    assert "instance web-1" in taken["m1"]["what"]
+    assert taken["m1"]["what"] == f"m1 (web-1 {taken['m1']['details']['instance'][:6]})"
     assert len({row["id"] for row in rows}) == len(rows)
     assert {row["kind"] for row in place.rows("events", crew, "--kind", "seat_taken")} == {"seat_taken"}
-    assert place.table("events", crew)[0][:3] == ["SEQUENCE", "TIME", "KIND"]
+    assert "Did you mean seat_taken" in place.echelon("events", crew, "--kind", "seat_take", code=2).err
+    assert place.table("events", crew)[0] == ["SEQUENCE", "TIME", "KIND", "WHAT"]
+    [line, *_] = csv.DictReader(place.echelon("events", crew, "-o", "csv").out.splitlines())
+    assert json.loads(line["details"]) == rows[0]["details"]
 
 
 def test_events_are_followed_as_they_come_also_that_the_group_falls_silent(place: Place) -> None:

@@ -7,6 +7,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 
+import nats
 import pytest
 
 from echelon.pcg import ElasticConfig, StaticConfig, open_groups
@@ -15,14 +16,34 @@ from tests.cli.place import ON_BOTH, Place
 
 _MEMBER = """\
 import asyncio, sys
-from echelon.pcg import Member, open_groups
+from echelon.pcg import Member, Options, open_groups
+
+def handle(message):
+    if message.data == b"3":
+        raise ValueError("told to fail")
 
 async def run(url, stream, group, member):
     async with open_groups(url) as groups:
-        await Member(groups, stream, group, member, lambda message: None).run(signals=True)
+        options = Options(retries=0, on_failure="dead_letter")
+        await Member(groups, stream, group, member, handle, options=options).run(signals=True)
 
 asyncio.run(run(*sys.argv[1:]))
 """
+
+
+def filled(place: Place, count: int) -> str:
+    """A new stream; its subjects are STREAM.k0, STREAM.k1, …, and the data tell the number."""
+    stream = f"N{uuid.uuid4().hex[:8]}"
+
+    async def fill() -> None:
+        await make_stream(place.url, stream, [f"{stream}.*"])
+        client = await nats.connect(place.url)
+        for number in range(count):
+            await client.jetstream().publish(f"{stream}.k{number % 4}", b"%d" % number)
+        await client.close()
+
+    asyncio.run(fill())
+    return stream
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +122,70 @@ def test_a_native_group_at_work_is_shown(place: Place, active: str) -> None:
     assert "Did you mean m1?" in place.echelon("step-down", active, "m11", code=3).err
 
 
+def test_a_native_group_is_made_and_its_messages_are_printed_and_count(place: Place) -> None:
+    stream = filled(place, 12)
+    group = f"{stream}.workers"
+    words = ("create", group, "-p", "2", "--map", "m1=0,1", "--key", f"tokens:{stream}.*:1")
+    [made] = place.rows(*words, "--set", "max_buffered_msgs=1000")
+    assert (made["kind"], made["membership"], made["partitions"], made["seats"]) == ("elastic", "mapped", 2, 1)
+    assert "another elastic group" in place.echelon(*words, code=4).err
+    place.until(lambda: place.rows("lag", group)[-1]["lag"] == 12)
+    assert place.echelon("join", group, code=2).err == f"error: say for which member of {group}\nAs --member NAME: m1\n"
+    assert "Did you mean m1?" in place.echelon("join", group, "-m", "m11", code=3).err
+    first = [line.split("  ") for line in place.echelon("join", group, "-m", "m1", "--count", "5").out.splitlines()]
+    assert [line[1] for line in first] == ["1", "2", "3", "4", "5"]
+    lines = place.echelon("lag", group, "--watch", "--every", "0.1", "--count", "2", "-o", "json").out.splitlines()
+    assert [(row["partition"], row["lag"]) for row in map(json.loads, lines)] == [("0,1", 7), ("total", 7)] * 2
+    second = place.echelon("join", group, "-m", "m1", "--count", "7", "-o", "json").out.splitlines()
+    told = [(line[2], line[3]) for line in first] + [(row["key"], row["data"]) for row in map(json.loads, second)]
+    assert told == [(f"k{number % 4}", str(number)) for number in range(12)]
+    assert place.rows("lag", group)[-1]["lag"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["OTHER", "-p", "2"], 2, "would be a group over the stream"),
+        ([], 2, "say how many partitions"),
+        (["-p", "2", "--start", "earliest"], 7, "has no --start"),
+        (["-p", "2", "--on-failure", "park"], 7, "has no --on-failure"),
+        (["-p", "2", "--key", "header:user"], 2, "is made of the subject"),
+        (["-p", "2", "--set", "retries=1"], 2, "'retries=1' is no setting"),
+        (["-p", "2", "--set", "max_buffered_msgs=many"], 2, "it must be a number"),
+        (["-p", "2", "--static", "--key", "tokens:a.*:1"], 2, "its subjects carry the partition already"),
+        (["-p", "2", "--map", "m1=x"], 2, "'x' is no partition"),
+    ],
+)
+def test_mistakes_in_making_a_native_group_are_told(place: Place, words: list[str], code: int, told: str) -> None:
+    assert told in place.echelon("create", "NOWHERE.workers", *words, code=code).err
+
+
+def test_a_static_group_is_made(place: Place, static: str) -> None:
+    stream = static.partition(".")[0]
+    words = ("create", f"{stream}.others", stream, "--static", "-p", "2", "--members", "m1", "--key", "subject:a.*")
+    assert place.rows(*words)[0]["kind"] == "static"
+    assert place.one("info", f"{stream}.others")["subjects"] == ["a.*"]
+
+
+def test_dead_letters_of_a_native_group_are_listed_published_anew_and_skipped(place: Place) -> None:
+    stream = filled(place, 8)
+    group = f"{stream}.workers"
+    place.echelon("create", group, "-p", "1", "--members", "m1")
+    with subprocess.Popen([sys.executable, "-c", _MEMBER, place.url, stream, "workers", "m1"]) as process:
+        place.until(lambda: len(place.rows("dead", "list", group)) == 1)
+        [row] = place.rows("dead", "list", group)
+        assert (row["subject"], row["sequence"], row["attempts"]) == (f"{stream}.k3", 4, 1)
+        assert "told to fail" in row["error"]
+        assert f"{group} has no dead letter 999" in place.echelon("dead", "skip", group, "999", "-f", code=3).err
+        place.echelon("dead", "retry", group, str(row["letter"]))
+        place.until(lambda: [each["sequence"] for each in place.rows("dead", "list", group)] == [9])
+        assert place.table("dead", "list", group)[1][3] == "9"
+        place.echelon("dead", "skip", group, "--all", "--force")
+        assert place.rows("dead", "list", group) == []
+        process.terminate()
+        assert process.wait(20) == 0
+
+
 def test_members_and_mappings_of_an_elastic_group_are_changed(place: Place) -> None:
     group = made(place, ElasticConfig(max_members=4, members=("m1",)))
     assert place.echelon("member", "add", group, "m2", "m3").err == f"members of {group}: m1, m2, m3\n"
@@ -113,7 +198,8 @@ def test_members_and_mappings_of_an_elastic_group_are_changed(place: Place) -> N
     assert "'x' is no partition" in place.echelon("map", "set", group, "a=x", code=2).err
     place.echelon("map", "clear", group)
     assert place.one("info", group)["mapping"] is None
-    assert place.echelon("step-down", made(place, ElasticConfig(max_members=1, members=("m1",))), "m1", code=3)
+    lonely = made(place, ElasticConfig(max_members=1, members=("m1",)))
+    assert "nobody holds the seat of m1" in place.echelon("step-down", lonely, "m1", code=4).err
 
 
 def test_a_native_group_is_deleted_only_when_that_is_confirmed(place: Place) -> None:
@@ -137,8 +223,7 @@ def test_a_native_group_is_deleted_only_when_that_is_confirmed(place: Place) -> 
         ["pause", "GROUP"],
         ["resume", "GROUP"],
         ["parked", "list", "GROUP"],
-        ["dead", "list", "GROUP"],
-        ["join", "GROUP"],
+        ["audit", "GROUP", "--delta", "table"],
     ],
     ids=" ".join,
 )
@@ -159,3 +244,5 @@ def test_a_mistyped_native_group_is_suggested(place: Place, elastic: str) -> Non
 @ON_BOTH
 def test_a_native_group_that_is_not_there_is_told(place: Place) -> None:
     assert "there is no group no.such" in place.echelon("members", "no.such", code=3).err
+    failed = place.echelon("create", "no.such", "such", *([] if place.is_kafka else ["-p", "2"]), code=2).err
+    assert ("'no.such' cannot name a group" in failed) == place.is_kafka

@@ -1,5 +1,6 @@
 """`partitions`, `lag`, `top` on real brokers."""
 
+import csv
 import json
 import os
 import pty
@@ -46,6 +47,8 @@ def test_lag_is_watched(place: Place, crew: str) -> None:
     lines = place.echelon("lag", crew, "--watch", "--every", "0.1", "--count", "2", "-o", "json").out.splitlines()
     assert [json.loads(line)["partition"] for line in lines] == ["0", "1", "2", "3", "total"] * 2
     assert place.echelon("lag", crew, "-w", "--every", "0.1", "--count", "2").out.count("PARTITION") == 2
+    told = place.echelon("lag", crew, "-w", "--every", "0.1", "--count", "2", "-o", "csv").out.splitlines()
+    assert [row["partition"] for row in csv.DictReader(told)] == ["0", "1", "2", "3", "total"] * 2
 
 
 @ON_BOTH
@@ -65,6 +68,10 @@ def test_top_shows_groups_at_work_with_their_rates(place: Place) -> None:
         assert row["rate"] > 0
     assert place.table("top", group, "--count", "1")[0][:3] == ["GROUP", "KIND", "STATE"]
     place.kill(f"{group}-a")
+
+
+def test_top_of_a_group_that_is_not_there_is_told(place: Place, quiet: str) -> None:
+    assert f"Did you mean {quiet}" in place.echelon("top", f"{quiet}x", code=3).err
 
 
 def test_top_is_drawn_over_what_was_there_on_a_terminal(place: Place, quiet: str) -> None:

@@ -33,6 +33,11 @@ def test_a_seat_that_nobody_holds_stands_out(place: Place, quiet: str) -> None:
     assert {line[1] for line in place.table("partitions", quiet)[1:]} == {"IDLE"}
 
 
+def test_nobody_steps_down_from_a_seat_that_nobody_holds(place: Place, quiet: str) -> None:
+    failed = place.echelon("step-down", quiet, "m1", code=4).err
+    assert failed == f"error: nobody holds the seat of m1 in {quiet}\nSee: echelon members {quiet}\n"
+
+
 @ON_BOTH
 def test_members_are_added_and_dropped(place: Place) -> None:
     group = place.group(None, "--members", "m1")

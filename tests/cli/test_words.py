@@ -1,14 +1,18 @@
 """What users write and what they see, without a broker: times, durations, keys, tables, exit codes."""
 
+import csv
 import json
+import logging
 import re
+from collections.abc import Iterator
 
 import pytest
 
 from echelon import errors
 from echelon.cli.create import pairs, parse_key, settings
 from echelon.cli.exits import exit_code
-from echelon.cli.output import Format, show, table
+from echelon.cli.logs import set_up, tell_progress
+from echelon.cli.output import Format, show, show_one, table
 from echelon.cli.root import options_first
 from echelon.cli.times import duration, moment
 from echelon.errors import EchelonError, InvalidConfig
@@ -56,6 +60,7 @@ def test_keys() -> None:
     assert parse_key("subject") == SubjectKey()
     assert parse_key("subject:a.>") == SubjectKey("a.>")
     assert parse_key("header:user") == HeaderKey("user")
+    assert parse_key("header:user:a.*") == HeaderKey("user", "a.*")
     assert parse_key("tokens:a.*.*:2,1") == TokensKey("a.*.*", (2, 1))
     for wrong in ("", "token:a", "tokens:a.*:x", "header"):
         with pytest.raises(InvalidConfig):
@@ -63,7 +68,7 @@ def test_keys() -> None:
 
 
 def test_settings_and_mappings() -> None:
-    assert settings(["retries=3", "growth=at_once", "backoff=[1,2]"]) == {
+    assert settings(["retries=3", "growth=at_once", "backoff=[1,2]"], ("backoff", "growth", "retries")) == {
         "retries": 3,
         "growth": "at_once",
         "backoff": (1, 2),
@@ -98,6 +103,46 @@ def test_a_table_has_numbers_to_the_right_and_makes_trouble_stand_out() -> None:
     ]
     assert "\x1b[31m" in table(rows)[1]
     assert "\x1b" not in table(rows)[2]
+
+
+def test_a_table_has_ids_in_short_and_no_column_of_which_nothing_is_known() -> None:
+    rows: list[dict[str, object]] = [
+        {"name": "a", "instance": "0123456789abcdef0123456789abcdef", "epoch": None, "details": {}},
+        {"name": "b", "instance": None, "epoch": None, "details": {}},
+    ]
+    assert table(rows, wide=("details",)) == ["NAME  INSTANCE", "a     012345", "b     -"]
+
+
+def test_what_has_parts_is_json_in_csv_and_told_apart_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"name": "a", "streams": ({"key": {"from": "tokens", "wildcards": (1, 2)}},), "none": None}
+    show([row], Format.csv)
+    [line] = csv.DictReader(capsys.readouterr().out.splitlines())
+    assert json.loads(line["streams"]) == [{"key": {"from": "tokens", "wildcards": [1, 2]}}]
+    assert line["none"] == ""
+    show_one(row, Format.table)
+    assert "streams  (key=(from=tokens, wildcards=[1, 2]))" in capsys.readouterr().out
+
+
+@pytest.fixture
+def _own_logging() -> Iterator[None]:
+    root, part = logging.getLogger(), logging.getLogger("echelon.part")
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    part.setLevel(logging.NOTSET)
+
+
+@pytest.mark.usefixtures("_own_logging")
+def test_progress_is_told_in_plain_lines_or_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    for as_json in (False, True):
+        set_up(as_json=as_json, verbose=False)
+        tell_progress("echelon.part")
+        logging.getLogger("echelon.part").info("downloading")
+        logging.getLogger("echelon.other").info("is not told")
+    plain, line = capsys.readouterr().err.splitlines()
+    assert plain == "downloading"
+    assert (json.loads(line)["level"], json.loads(line)["message"]) == ("info", "downloading")
 
 
 def test_nothing_is_an_empty_list_for_programs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from echelon.group.world import World
 from echelon.keys import Key, SubjectKey, TokensKey
 from echelon.members.admin import create_group
 from echelon.model import Message
-from echelon.ops.dead import decide, list_dead
+from echelon.ops.dead import decide, list_dead, origin
 from tests.brokers.harnesses import MemoryHarness
 
 Body = Callable[[MemoryBroker, World], Awaitable[None]]
@@ -54,7 +54,7 @@ async def stored(broker: MemoryBroker) -> list[Message]:
 
 def test_dead_letters_are_listed_with_what_is_known_of_their_messages() -> None:
     async def body(broker: MemoryBroker, world: World) -> None:
-        first, second = await list_dead(broker, "g", world)
+        first, second = await list_dead(broker, origin("g", world))
         assert (first.letter, first.partition, first.sequence, first.subject) == (1, "0", 1, "S.k0")
         assert (first.key, first.attempts, first.error, first.size) == ("k0", 3, "ValueError('no')", 1)
         assert (second.letter, second.sequence, second.key) == (2, 2, "k1")
@@ -64,9 +64,9 @@ def test_dead_letters_are_listed_with_what_is_known_of_their_messages() -> None:
 
 def test_a_retry_publishes_the_message_anew_with_its_own_headers() -> None:
     async def body(broker: MemoryBroker, world: World) -> None:
-        [done] = await decide(broker, "g", world, [1], "retry")
+        [done] = await decide(broker, origin("g", world), [1], "retry")
         assert done.letter == 1
-        assert [letter.letter for letter in await list_dead(broker, "g", world)] == [2]
+        assert [letter.letter for letter in await list_dead(broker, origin("g", world))] == [2]
         again = (await stored(broker))[-1]
         assert (again.subject, again.data) == ("S.k0", b"0")
         headers = dict(again.headers)
@@ -79,7 +79,7 @@ def test_a_retry_publishes_the_message_anew_with_its_own_headers() -> None:
 def test_a_retry_works_also_when_the_message_is_gone() -> None:
     async def body(broker: MemoryBroker, world: World) -> None:
         broker.server.streams["S"].trim(3)
-        await decide(broker, "g", world, [2], "retry")
+        await decide(broker, origin("g", world), [2], "retry")
         reader = await broker.reader("g", Stream("S", 1, SubjectKey()))
         again = [message async for messages in reader.read(0, 3, 5) for message in messages][-1]
         assert (again.subject, again.data) == ("S.k1", b"1")
@@ -90,11 +90,11 @@ def test_a_retry_works_also_when_the_message_is_gone() -> None:
 
 def test_a_letter_that_is_skipped_is_off_the_list_and_published_to_nobody() -> None:
     async def body(broker: MemoryBroker, world: World) -> None:
-        await decide(broker, "g", world, [1, 2], "skip")
-        assert await list_dead(broker, "g", world) == []
+        await decide(broker, origin("g", world), [1, 2], "skip")
+        assert await list_dead(broker, origin("g", world)) == []
         assert len(await stored(broker)) == 3
         with pytest.raises(UnknownName, match="no dead letter 1"):
-            await decide(broker, "g", world, [1], "retry")
+            await decide(broker, origin("g", world), [1], "retry")
 
     play(body)
 
@@ -102,8 +102,8 @@ def test_a_letter_that_is_skipped_is_off_the_list_and_published_to_nobody() -> N
 def test_nothing_is_done_if_one_of_several_is_not_there() -> None:
     async def body(broker: MemoryBroker, world: World) -> None:
         with pytest.raises(UnknownName, match="no dead letter 9"):
-            await decide(broker, "g", world, [1, 9], "retry")
-        assert len(await list_dead(broker, "g", world)) == 2
+            await decide(broker, origin("g", world), [1, 9], "retry")
+        assert len(await list_dead(broker, origin("g", world))) == 2
         assert len(await stored(broker)) == 3
 
     play(body)
@@ -112,6 +112,6 @@ def test_nothing_is_done_if_one_of_several_is_not_there() -> None:
 def test_a_group_without_a_place_for_dead_letters_has_none() -> None:
     async def body(broker: MemoryBroker, world: World) -> None:
         broker.server.delete_stream("echelon")
-        assert await list_dead(broker, "g", world) == []
+        assert await list_dead(broker, origin("g", world)) == []
 
     play(body)

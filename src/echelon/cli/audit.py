@@ -30,16 +30,17 @@ def audit(
     master: Annotated[str, typer.Option("--master", help="Where Spark runs.")] = "local[*]",
     output: FormatOption = Format.table,
 ) -> None:
-    """Compare a group's messages with what its sink holds of them: lost, duplicated, out of order.
+    """Look for messages that were lost, duplicated or out of order.
 
-    Every message between the group's first positions and its positions now is looked for. Exits with 11 if one is not
-    there exactly once and in order; names the first of them.
+    A group's messages are compared with what its sink holds of them: all between the group's first positions and its
+    positions now. Exits with 11 if one is not there exactly once and in order; names the first of them.
     """
     import asyncio
 
     from msgspec import structs
 
     from echelon.spark.audit import audit as compare
+    from echelon.spark.session import stop_session
 
     if sum(each is not None for each in (delta, postgres, stream)) != 1:
         raise InvalidConfig(
@@ -61,7 +62,7 @@ def audit(
         results = _results(spark, url, options, delta, postgres, table, stream)
         found = compare(messages, results, bounds=_bounds(world, begins), since=_since(kept, group, delta))
     finally:
-        spark.stop()
+        stop_session(spark)
     summary = structs.asdict(found)
     offenders = [{**structs.asdict(each), "key": _key(each.key)} for each in summary.pop("offenders")]
     show_one({**summary, "offenders": offenders} if output is Format.json else summary, output)

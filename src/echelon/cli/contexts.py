@@ -46,11 +46,9 @@ class Contexts:
     def find(self, name: str) -> tuple[str, dict[str, object]]:
         """The URL and the options of a context. Raises UnknownName, with the names that look alike."""
         if name not in self.all:
-            from difflib import get_close_matches
+            from echelon.ops.listing import suggestion
 
-            alike = get_close_matches(name, list(self.all), n=3)
-            remedy = f"Did you mean {' or '.join(alike)}?" if alike else "List them with: echelon context ls"
-            raise UnknownName(f"there is no context {name}", remedy=remedy)
+            raise UnknownName(f"there is no context {name}", remedy=suggestion(name, list(self.all), "context ls"))
         options = dict(self.all[name])
         url = options.pop("url", None)
         if not isinstance(url, str):

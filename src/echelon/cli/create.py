@@ -1,12 +1,13 @@
 """`create`: make a group."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from echelon.cli.connection import run
+from echelon.cli.connection import Connection, run
 from echelon.cli.output import Format, FormatOption, show
-from echelon.errors import InvalidConfig
+from echelon.errors import InvalidConfig, Unsupported
 
 if TYPE_CHECKING:
     from echelon.brokers.base import Broker
@@ -18,14 +19,29 @@ if TYPE_CHECKING:
 
 Partitioning = Literal["token", "derived", "computed", "native"]
 
+_OWN_OPTIONS: Final = ("streams", "positions", "ends", "members", "mapping", "delivery", "interval", "on_failure")
+"""What a group has besides the settings that `--set` sets."""
+_NATIVE_SETTINGS: Final = ("max_buffered_msgs", "max_buffered_bytes")
+_NOT_NATIVE: Final = {
+    "partitioning": None,
+    "start": "latest",
+    "delivery": "at_least_once",
+    "on_failure": "stop",
+    "interval": "3s",
+}
+"""Options that mean nothing for JetStream-native groups, with their defaults."""
+
 
 def create(  # noqa: PLR0913 - a group has that many choices
     ctx: typer.Context,
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="Its name.", show_default=False)],
-    streams: Annotated[
-        list[str],
-        typer.Argument(metavar="STREAM...", help="The streams or topics that it is over.", show_default=False),
+    group: Annotated[
+        str,
+        typer.Argument(metavar="GROUP", help="Its name; STREAM.NAME for a JetStream-native one.", show_default=False),
     ],
+    streams: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="STREAM", help="The streams or topics that it is over.", show_default=False),
+    ] = None,
     members: Annotated[
         str | None,
         typer.Option("--members", metavar="M1,M2", help="Its seats.", show_default="every instance has its own"),
@@ -35,14 +51,15 @@ def create(  # noqa: PLR0913 - a group has that many choices
         typer.Option("--map", metavar="M=P,P", help="A seat with its partitions, as m1=0,1; for each seat."),
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, help="How many; a topic's own on Kafka.")
+        int | None, typer.Option("--partitions", "-p", min=1, help="How many; on Kafka the topic's own.")
     ] = None,
     key: Annotated[
         str | None,
         typer.Option(
             "--key",
             metavar="KEY",
-            help="What order is kept by: subject, subject:FILTER, tokens:FILTER:1,2, header:NAME, record.",
+            help="What order is kept by: subject, subject:FILTER, tokens:FILTER:1,2, header:NAME, "
+            "header:NAME:FILTER, record.",
             show_default="subject on NATS, record on Kafka",
         ),
     ] = None,
@@ -65,21 +82,45 @@ def create(  # noqa: PLR0913 - a group has that many choices
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, as cut_every=600 or assignment=blocks."),
     ] = None,
+    static: Annotated[
+        bool, typer.Option("--static", help="A JetStream-native group that is static.", show_default="elastic")
+    ] = False,
     output: FormatOption = Format.table,
 ) -> None:
-    """Make a group over streams or topics. Making one that exists and is equal does nothing."""
-    from echelon.cli.times import duration
+    """Make a group over streams or topics. Making one that exists and is equal does nothing.
 
+    A JetStream-native group is called STREAM.NAME. It takes --members or --map, --partitions, --key, --static, and
+    max_buffered_msgs and max_buffered_bytes with --set.
+    """
+    from echelon.cli.times import duration
+    from echelon.group.config import Config
+    from echelon.ops.listing import is_native
+
+    seats, mapped = tuple(split(members or "")), pairs(mapping or [])
+    if is_native(group) and not _is_kafka(ctx):
+        from echelon.cli.native_create import create_native, native_config
+
+        _check_native(ctx.params)
+        wanted = parse_key(key) if key else None
+        others = settings(setting or [], _NATIVE_SETTINGS)
+        config = native_config(partitions, seats, mapped, wanted, others, static=static)
+        show([create_native(ctx, group, streams or (), config)], output)
+        return
+    if static or not streams:
+        raise InvalidConfig(
+            "only a JetStream-native group is static" if static else "say which streams the group is to be over",
+            remedy=f"Call it STREAM.{group}" if static else f"As: echelon create {group} STREAM",
+        )
     options: dict[str, object] = {
         "delivery": delivery,
         "on_failure": on_failure,
         "interval": duration(interval),
-        **settings(setting or []),
+        **settings(setting or [], [name for name in Config.__struct_fields__ if name not in _OWN_OPTIONS]),
     }
     if members is not None:
-        options["members"] = tuple(split(members))
-    if mapping:
-        options |= {"assignment": "mapped", "mapping": pairs(mapping)}
+        options["members"] = seats
+    if mapped:
+        options |= {"assignment": "mapped", "mapping": mapped}
 
     async def work(broker: "Broker") -> "GroupRow":
         from echelon.cli.connection import now
@@ -93,6 +134,20 @@ def create(  # noqa: PLR0913 - a group has that many choices
     show([run(ctx, work)], output)
 
 
+def _is_kafka(ctx: typer.Context) -> bool:
+    connection: Connection = ctx.obj
+    return connection.find()[0].startswith("kafka://")
+
+
+def _check_native(given: Mapping[str, object]) -> None:
+    for name, default in _NOT_NATIVE.items():
+        if given[name] != default:
+            raise Unsupported(
+                f"a JetStream-native group has no --{name.replace('_', '-')}",
+                remedy="It begins with the first message; how failures and deliveries are, each instance says itself",
+            )
+
+
 def stream(
     name: str, ctx: typer.Context, partitions: int | None, key: str | None, partitioning: Partitioning | None
 ) -> "Stream":
@@ -100,8 +155,10 @@ def stream(
     from echelon.group.config import Stream
     from echelon.keys import RecordKey, SubjectKey
 
-    if ctx.obj.find()[0].startswith("kafka://"):
-        return Stream(name, partitions or 1, parse_key(key) if key else RecordKey(), (partitioning or "native"))
+    if _is_kafka(ctx):
+        if partitions is not None:
+            raise InvalidConfig("a topic has partitions of its own", remedy="Leave out --partitions")
+        return Stream(name, 1, parse_key(key) if key else RecordKey(), (partitioning or "native"))
     if partitions is None:
         raise InvalidConfig(
             "a stream of JetStream has no partitions of its own",
@@ -123,10 +180,13 @@ def parse_key(text: str) -> "Key":
             return SubjectKey(filter)
         case ["header", name]:
             return HeaderKey(name)
+        case ["header", name, filter]:
+            return HeaderKey(name, filter)
         case ["tokens", filter, numbers] if all(number.isdecimal() for number in numbers.split(",")):
             return TokensKey(filter, tuple(int(number) for number in numbers.split(",")))
     raise InvalidConfig(
-        f"'{text}' is no key", remedy="Write subject, subject:FILTER, tokens:FILTER:1,2, header:NAME or record"
+        f"'{text}' is no key",
+        remedy="Write subject, subject:FILTER, tokens:FILTER:1,2, header:NAME, header:NAME:FILTER or record",
     )
 
 
@@ -145,14 +205,10 @@ def _start(text: str) -> "Start":
     return moment(text, now())
 
 
-def settings(words: list[str]) -> dict[str, object]:
+def settings(words: list[str], known: Sequence[str]) -> dict[str, object]:
     """Settings of a group from `name=value`; a value is JSON if it can be, else a word. Raises InvalidConfig."""
     import json
 
-    from echelon.group.config import Config
-
-    own = ("streams", "positions", "ends", "members", "mapping", "delivery", "interval", "on_failure")
-    known = [name for name in Config.__struct_fields__ if name not in own]
     found: dict[str, object] = {}
     for word in words:
         name, is_pair, text = word.partition("=")

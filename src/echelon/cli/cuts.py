@@ -20,7 +20,7 @@ CutArgument = Annotated[int, typer.Argument(metavar="CUT", help="The cut, by its
 
 @app.command("take")
 def take(ctx: typer.Context, group: GroupArgument, output: FormatOption = Format.table) -> None:
-    """Have all owners drain and tell their positions, and wait until all have."""
+    """Take a cut. All owners drain and tell their positions; this waits until all have."""
 
     async def work(broker: "Broker") -> "list[CutRow]":
         from echelon.ops import kept

@@ -15,7 +15,7 @@ def demo(
     json: Annotated[bool, typer.Option("--json", help="Print only a line of JSON at the end.")] = False,
     messages: Annotated[int, typer.Option("--messages", min=1000, help="How many readings are written.")] = 20_000,
 ) -> None:
-    """Show a Spark pipeline survive a crash: a stand-by takes over, and an audit counts what was lost or doubled."""
+    """Show a Spark pipeline survive a crash. A stand-by takes over, and an audit counts what was lost or doubled."""
     import asyncio
 
     import msgspec

@@ -1,17 +1,19 @@
 """`parked` and `dead`: what handlers gave up on."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from echelon.cli.connection import ForceOption, GroupArgument, administer, confirm, run, world_of
+from echelon.cli.native import look_native
 from echelon.cli.output import Format, FormatOption, show
 from echelon.errors import InvalidConfig, UnknownName
 
 if TYPE_CHECKING:
     from echelon.brokers.base import Broker
     from echelon.group.world import World
-    from echelon.ops.dead import DeadLetter, Decision
+    from echelon.ops.dead import DeadLetter, Decision, Origin
     from echelon.ops.kept import ParkedRow
 
 parked_app = typer.Typer(help="Keys that wait apart since a handler gave up.", no_args_is_help=True)
@@ -21,7 +23,7 @@ KeyOption = Annotated[list[str] | None, typer.Option("--key", "-k", metavar="KEY
 PartitionOption = Annotated[str | None, typer.Option("--partition", "-p", metavar="P", help="Only of this partition.")]
 EveryKeyOption = Annotated[bool, typer.Option("--all", help="Every parked key.")]
 LettersArgument = Annotated[
-    list[int] | None, typer.Argument(metavar="[LETTER...]", help="The dead letters, by number.", show_default=False)
+    list[int] | None, typer.Argument(metavar="LETTER", help="The dead letters, by number.", show_default=False)
 ]
 EveryLetterOption = Annotated[bool, typer.Option("--all", help="Every dead letter.")]
 
@@ -70,8 +72,7 @@ def _choose_keys(
     ctx: typer.Context, group: str, keys: list[str] | None, partition: str | None, *, every: bool
 ) -> dict[str, list[str]]:
     """The keys that are meant, by partition. Raises UnknownName for a key that is not parked."""
-    if bool(keys) == every:
-        raise InvalidConfig("say which keys", remedy="Name them with --key, or say --all")
+    _check_choice(keys, every=every, what="keys", how="Name them with --key")
 
     async def look(broker: "Broker") -> "World":
         return await world_of(broker, group, "parked keys")
@@ -105,12 +106,12 @@ def _unpark(ctx: typer.Context, group: str, chosen: dict[str, list[str]], *, ski
 
 @dead_app.command("list")
 def list_dead(ctx: typer.Context, group: GroupArgument, output: FormatOption = Format.table) -> None:
-    """List the dead letters of a group about which nothing was decided yet."""
+    """List the dead letters about which nothing was decided yet."""
 
     async def work(broker: "Broker") -> "list[DeadLetter]":
         from echelon.ops import dead
 
-        return await dead.list_dead(broker, group, await world_of(broker, group, "dead letters"))
+        return await dead.list_dead(broker, await _origin(ctx, broker, group))
 
     show(run(ctx, work), output, empty=f"{group} has no dead letters")
 
@@ -119,7 +120,7 @@ def list_dead(ctx: typer.Context, group: GroupArgument, output: FormatOption = F
 def retry_dead(
     ctx: typer.Context, group: GroupArgument, letters: LettersArgument = None, every: EveryLetterOption = False
 ) -> None:
-    """Publish dead letters anew at the end of their streams, for all who read them."""
+    """Publish dead letters anew. They come at the end of their streams, for all who read them."""
     done = _decide(ctx, group, _choose_letters(ctx, group, letters, every=every), "retry")
     typer.echo(f"published {done} anew", err=True)
 
@@ -139,14 +140,12 @@ def skip_dead(
 
 
 def _choose_letters(ctx: typer.Context, group: str, letters: list[int] | None, *, every: bool) -> list[int]:
-    if bool(letters) == every:
-        raise InvalidConfig("say which dead letters", remedy="Give their numbers, or say --all")
+    _check_choice(letters, every=every, what="dead letters", how="Give their numbers")
 
     async def look(broker: "Broker") -> list[int]:
         from echelon.ops import dead
 
-        rows = await dead.list_dead(broker, group, await world_of(broker, group, "dead letters"))
-        return [row.letter for row in rows]
+        return [row.letter for row in await dead.list_dead(broker, await _origin(ctx, broker, group))]
 
     return letters or run(ctx, look)
 
@@ -155,7 +154,22 @@ def _decide(ctx: typer.Context, group: str, letters: list[int], decision: "Decis
     async def work(broker: "Broker") -> int:
         from echelon.ops import dead
 
-        world = await world_of(broker, group, "dead letters")
-        return len(await dead.decide(broker, group, world, letters, decision))
+        return len(await dead.decide(broker, await _origin(ctx, broker, group), letters, decision))
 
     return run(ctx, work)
+
+
+async def _origin(ctx: typer.Context, broker: "Broker", group: str) -> "Origin":
+    from echelon.ops.dead import Origin, origin
+    from echelon.ops.listing import is_native
+
+    if not is_native(group):
+        return origin(group, await world_of(broker, group))
+    found = (await look_native(ctx, group)).found
+    called = f"{found.stream}-{found.name}"
+    return Origin(group, called, called)
+
+
+def _check_choice(named: Collection[object] | None, *, every: bool, what: str, how: str) -> None:
+    if bool(named) == every:
+        raise InvalidConfig(f"say which {what}", remedy=f"{how}, or say --all")

@@ -58,7 +58,7 @@ def info(ctx: typer.Context, group: GroupArgument, output: FormatOption = Format
         from echelon.ops.info import describe
         from echelon.ops.listing import find_log
 
-        world, _ = await read_world(await find_log(broker, group, "configuration of that form"))
+        world, _ = await read_world(await find_log(broker, group, "configuration"))
         assert world.config is not None
         positions = {name: partition.position for name, partition in world.partitions.items()}
         return describe(group, world, await read_ends(broker, group, world.config, positions), now())

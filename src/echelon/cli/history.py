@@ -1,11 +1,13 @@
 """`events`, `history`, `why`: what happened to a group."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from echelon.cli.connection import GroupArgument, now, run
-from echelon.cli.output import Format, FormatOption, show, show_line, show_one
+from echelon.cli.output import Format, FormatOption, one_by_one, show, show_one
+from echelon.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -32,6 +34,7 @@ def events(
 ) -> None:
     """Show the advisories of a group. Seats and partitions that change hands, pauses, cuts, resets."""
     begin = _since(since)
+    _check_kinds(kind or ())
 
     async def past(broker: "Broker") -> "list[EventRow]":
         from echelon.ops.events import events
@@ -48,10 +51,11 @@ def events(
         log = await find_log(broker, group, "history, nor events")
         first = now() if begin is None else begin
         left = count
+        show_event = _show_event if output is Format.table else one_by_one(output)
         async for row in follow_events(log, await replay(log, first), now):
             if not _is_after(row.time, first) or (kind and row.kind not in kind):
                 continue
-            _show_event(row, output)
+            show_event(row)
             left = None if left is None else left - 1
             if left == 0:
                 break
@@ -60,14 +64,22 @@ def events(
         run(ctx, coming)
     else:
         rows = [row for row in run(ctx, past) if _is_after(row.time, begin) and (not kind or row.kind in kind)]
-        show(rows, output, empty=f"nothing happened to {group}")
+        show(rows, output, empty=f"nothing happened to {group}", wide=("id", "details"))
 
 
-def _show_event(row: "EventRow", output: Format) -> None:
-    if output is Format.table:
-        typer.echo(f"{row.time:%Y-%m-%d %H:%M:%S}.{row.time.microsecond // 1000:03}  {row.kind:16}  {row.what}")
-    else:
-        show_line(row)
+def _check_kinds(kinds: Collection[str]) -> None:
+    """Raise InvalidConfig, with what looks alike, if there is no event of such a kind."""
+    from echelon.ops.events import KINDS
+    from echelon.ops.listing import alike
+
+    for kind in kinds:
+        if kind not in KINDS:
+            remedy = alike(kind, KINDS) or f"There are {', '.join(KINDS)}"
+            raise InvalidConfig(f"there are no events of the kind {kind}", remedy=remedy)
+
+
+def _show_event(row: "EventRow") -> None:
+    typer.echo(f"{row.time:%Y-%m-%d %H:%M:%S}.{row.time.microsecond // 1000:03}  {row.kind:16}  {row.what}")
 
 
 def history(
@@ -86,9 +98,8 @@ def history(
     async def work(broker: "Broker") -> "list[object]":
         from echelon.ops.changes import changes
         from echelon.ops.history import history
-        from echelon.ops.listing import find_log
+        from echelon.ops.listing import check_partition, find_log
         from echelon.ops.replay import replay
-        from echelon.ops.resets import check_partition
 
         found = await replay(await find_log(broker, group, "history"), begin)
         rows: list[object] = []
@@ -100,7 +111,8 @@ def history(
             rows += [row for row in told if row.partition == partition and _is_after(row.time, begin)]
         return rows
 
-    show(run(ctx, work), output, empty=f"nothing happened to {partition or group}")
+    wide = ("partition", "name", "instance", "epoch", "record", "by") if partition is not None else ()
+    show(run(ctx, work), output, empty=f"nothing happened to {partition or group}", wide=wide)
 
 
 def why(

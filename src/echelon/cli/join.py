@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from echelon.cli.connection import GroupArgument, run, world_of
-from echelon.cli.output import Format, FormatOption, show_line
-from echelon.errors import UnknownName
+from echelon.cli.native import join_native
+from echelon.cli.output import Format, FormatOption, one_by_one
+from echelon.errors import InvalidConfig, UnknownName
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from echelon.brokers.base import Broker
     from echelon.model import Message
@@ -30,6 +31,13 @@ def join(
     output: FormatOption = Format.table,
 ) -> None:
     """Take a seat in a group, or stand by, and print each message. What was printed counts as processed."""
+    from echelon.ops.listing import is_native
+
+    if is_native(group):
+        if name is not None or priority:
+            raise InvalidConfig("instances of a JetStream-native group have no name and no priority")
+        join_native(ctx, group, member, count, _printer(output))
+        return
 
     async def work(broker: "Broker") -> None:
         import os
@@ -39,9 +47,9 @@ def join(
 
         await _check(broker, group, member)
         given = messages(broker, group, Profile(name or os.uname().nodename, member, priority), signals=True)
-        printed = 0
+        printed, show = 0, _printer(output)
         async for message in given:
-            _print(message, output)
+            show(message)
             printed += 1
             if printed == count:
                 await _leave(given)
@@ -65,29 +73,36 @@ async def _check(broker: "Broker", group: str, member: str | None) -> None:
     """Raise UnknownName, with the names that look alike, unless the group has that seat."""
     from echelon.ops.listing import suggestion
 
-    world = await world_of(broker, group, "seat of that form")
+    world = await world_of(broker, group, "seat")
     if member is not None and not world.auto and member not in world.seats:
         remedy = suggestion(member, list(world.seats), f"members {group}")
         raise UnknownName(f"{group} has no member {member}", remedy=remedy)
 
 
-def _print(message: "Message", output: Format) -> None:
+def _printer(output: Format) -> "Callable[[Message], None]":
+    if output is Format.table:
+        return _print_line
+    show = one_by_one(output)
+    return lambda message: show(_row(message))
+
+
+def _print_line(message: "Message") -> None:
     from echelon.keys import key_name
 
-    if output is Format.table:
-        data = message.data.decode(errors="backslashreplace")
-        typer.echo(f"{message.partition}  {message.sequence}  {key_name(message.key)}  {data}")
-        return
+    data = message.data.decode(errors="backslashreplace")
+    typer.echo(f"{message.partition}  {message.sequence}  {key_name(message.key)}  {data}")
+
+
+def _row(message: "Message") -> dict[str, object]:
+    from echelon.keys import key_name
     from echelon.ops.status import when
 
-    show_line(
-        {
-            "partition": message.partition,
-            "sequence": message.sequence,
-            "time": when(message.time),
-            "subject": message.subject,
-            "key": None if message.key is None else key_name(message.key),
-            "headers": {name: value.decode(errors="backslashreplace") for name, value in message.headers},
-            "data": message.data.decode(errors="backslashreplace"),
-        }
-    )
+    return {
+        "partition": message.partition,
+        "sequence": message.sequence,
+        "time": when(message.time),
+        "subject": message.subject,
+        "key": None if message.key is None else key_name(message.key),
+        "headers": {name: value.decode(errors="backslashreplace") for name, value in message.headers},
+        "data": message.data.decode(errors="backslashreplace"),
+    }

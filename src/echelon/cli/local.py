@@ -36,11 +36,11 @@ PortOption = Annotated[
 @app.command()
 def up(name: NameArgument, data: DataOption = None, port: PortOption = None) -> None:
     """Start a server, and print its URL when it answers. The server goes on running; its data is kept."""
-    import logging
     import shlex
 
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("echelon.local").setLevel(logging.INFO)
+    from echelon.cli.logs import tell_progress
+
+    tell_progress("echelon.local.jars")  # The first time, it is a minute's download.
     server = _server(name, data, port)
     is_new = server.start()
     option = f" --data {shlex.quote(str(data))}" if data else ""

@@ -22,6 +22,21 @@ class _Json(logging.Formatter):
         return json.dumps(told)
 
 
+def error_line(what: str, remedy: str, code: int) -> str:
+    """The error that ends a command, for those who want their logs as JSON."""
+    time = datetime.now(UTC).isoformat(timespec="milliseconds")
+    told = {"time": time, "level": "error", "logger": "echelon.cli", "message": what, "remedy": remedy, "code": code}
+    return json.dumps(told)
+
+
+def tell_progress(name: str) -> None:
+    """Also show what a part of the library logs while all goes well; to people in plain lines."""
+    logging.getLogger(name).setLevel(logging.INFO)
+    for handler in logging.getLogger().handlers:
+        if not isinstance(handler.formatter, _Json):
+            handler.setFormatter(logging.Formatter("%(message)s"))
+
+
 def set_up(*, as_json: bool, verbose: bool) -> None:
     """Log warnings, or (`verbose`) also what goes well."""
     handler = logging.StreamHandler()

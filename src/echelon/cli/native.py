@@ -9,6 +9,7 @@ from echelon.cli.connection import Connection
 from echelon.errors import Denied, GroupNotFound, InvalidConfig
 
 if TYPE_CHECKING:
+    from echelon.model import Message
     from echelon.ops.native import View
     from echelon.ops.status import GroupRow
     from echelon.pcg import Groups
@@ -16,34 +17,49 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def run_native(ctx: typer.Context, group: str, work: "Callable[[Groups, View], Awaitable[T]]") -> T:
-    """Connect to NATS, find the group, and do something with it. Raises GroupNotFound."""
+def connected(ctx: typer.Context, group: str, work: "Callable[[Groups], Awaitable[T]]") -> T:
+    """Connect to NATS, and do something with its groups. Raises GroupNotFound on Kafka, which has none."""
     import asyncio
 
+    return asyncio.run(_connected(ctx, group, work))
+
+
+async def _connected(ctx: typer.Context, group: str, work: "Callable[[Groups], Awaitable[T]]") -> T:
     connection: Connection = ctx.obj
     url, options = connection.find()
     if url.startswith("kafka://"):
         raise GroupNotFound(
             f"there is no group {group}", remedy="A name with a dot is that of a JetStream-native group; this is Kafka"
         )
+    from echelon.pcg import open_groups
 
-    async def connected() -> T:
+    async with open_groups(url, **options) as groups:
+        return await work(groups)
+
+
+def run_native(ctx: typer.Context, group: str, work: "Callable[[Groups, View], Awaitable[T]]") -> T:
+    """Connect to NATS, find the group, and do something with it. Raises GroupNotFound."""
+
+    async def found(groups: "Groups") -> T:
         from echelon.ops.native import look
-        from echelon.pcg import open_groups
 
-        async with open_groups(url, **options) as groups:
-            return await work(groups, await look(groups, group))
+        return await work(groups, await look(groups, group))
 
-    return asyncio.run(connected())
+    return connected(ctx, group, found)
+
+
+async def look_native(ctx: typer.Context, group: str) -> "View":
+    """A group as it is now. Raises GroupNotFound."""
+    from echelon.ops.native import look
+
+    return await _connected(ctx, group, lambda groups: look(groups, group))
 
 
 def view_native(ctx: typer.Context, group: str, view: "Callable[[View], T]") -> T:
     """A view of the group."""
+    import asyncio
 
-    async def work(_groups: "Groups", found: "View") -> T:
-        return view(found)
-
-    return run_native(ctx, group, work)
+    return view(asyncio.run(look_native(ctx, group)))
 
 
 async def list_native(ctx: typer.Context) -> "list[GroupRow]":
@@ -101,14 +117,11 @@ def map_native(ctx: typer.Context, group: str, mapping: Mapping[str, Sequence[st
         from echelon.pcg import MemberMapping
 
         check_elastic(found)
-        wrong = [number for numbers in mapping.values() for number in numbers if not number.isdecimal()]
-        if wrong:
-            raise InvalidConfig(f"'{wrong[0]}' is no partition", remedy="Partitions have numbers, from 0 on")
+        pairs = [MemberMapping(member, partition_numbers(names)) for member, names in mapping.items()]
         if not mapping and not found.found.config.member_mappings:
             raise InvalidConfig(f"the group {group} is not mapped")
         stream, name = found.found.stream, found.found.name
         if mapping:
-            pairs = [MemberMapping(member, tuple(map(int, numbers))) for member, numbers in mapping.items()]
             await groups.set_mappings(stream, name, pairs)
         else:
             await groups.delete_mappings(stream, name)
@@ -116,13 +129,51 @@ def map_native(ctx: typer.Context, group: str, mapping: Mapping[str, Sequence[st
     run_native(ctx, group, work)
 
 
+def partition_numbers(names: Sequence[str]) -> tuple[int, ...]:
+    """The partitions of these names. Raises InvalidConfig for what is no number."""
+    for name in names:
+        if not name.isdecimal():
+            raise InvalidConfig(f"'{name}' is no partition", remedy="Partitions have numbers, from 0 on")
+    return tuple(map(int, names))
+
+
 def step_down_native(ctx: typer.Context, group: str, member: str) -> None:
     """Have the active instance of a member replaced by one that stands by."""
 
     async def work(groups: "Groups", found: "View") -> None:
-        from echelon.ops.listing import check_member
+        from echelon.ops.listing import check_member, vacant
 
         check_member(group, member, found.found.config.names())
+        if member not in found.active:
+            raise vacant(group, member)
         await groups.step_down(found.found.stream, found.found.name, member, found.found.kind)
+
+    run_native(ctx, group, work)
+
+
+def join_native(
+    ctx: typer.Context, group: str, member: str | None, count: int | None, show: "Callable[[Message], None]"
+) -> None:
+    """Be an instance of a member, and show each message; leave after so many, or when a signal says so."""
+
+    async def work(groups: "Groups", found: "View") -> None:
+        from echelon.ops.listing import check_member
+        from echelon.pcg import Member
+
+        if member is None:
+            names = ", ".join(found.found.config.names()) or "there are none yet"
+            raise InvalidConfig(f"say for which member of {group}", remedy=f"As --member NAME: {names}")
+        check_member(group, member, found.found.config.names())
+        shown = 0
+
+        async def handle(message: "Message") -> None:
+            nonlocal shown
+            show(message)
+            shown += 1
+            if shown == count:
+                instance.drain()
+
+        instance = Member(groups, found.found.stream, found.found.name, member, handle, kind=found.found.kind)
+        await instance.run(signals=True)
 
     run_native(ctx, group, work)

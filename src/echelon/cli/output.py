@@ -1,7 +1,8 @@
 """How commands show what they found: as a table for people, as JSON or CSV for programs."""
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Final
 
@@ -19,13 +20,15 @@ class Format(StrEnum):
 FormatOption = Annotated[Format, typer.Option("-o", "--output", help="How to show it.")]
 
 _LOUD: Final = {"idle", "silent", "stale", "broken", "deleted", "vacant"}
+_ID: Final = re.compile("[0-9a-f]{32}")
 _WARY: Final = {"paused", "unknown", "moving", "waiting", "held", "cutting", "empty"}
 
 
-def show(rows: Sequence[object], form: Format, *, empty: str = "") -> None:
-    """Print rows of the same columns: mappings, or structs whose fields are the columns.
+def show(rows: Sequence[object], form: Format, *, empty: str = "", wide: Collection[str] = ()) -> None:
+    """Print rows of the same columns: mappings, or structs whose fields are the columns. `wide` are not in a table.
 
-    What is None is `-` in a table. Where a table would have no rows, `empty` is told on stderr instead.
+    What is None is `-` in a table, and columns of which nothing is known are left out. Where a table would have no
+    rows, `empty` is told on stderr instead.
     """
     found = [as_mapping(row) for row in rows]
     match form:
@@ -34,7 +37,7 @@ def show(rows: Sequence[object], form: Format, *, empty: str = "") -> None:
         case Format.csv:
             _show_csv(found)
         case Format.table if found:
-            typer.echo("\n".join(table(found)))
+            typer.echo("\n".join(table(found, wide)))
         case Format.table if empty:
             typer.echo(empty, err=True)
 
@@ -52,16 +55,22 @@ def show_one(row: object, form: Format) -> None:
             typer.echo(f"{name.replace('_', ' ').ljust(width)}  {_styled(value, _cell(value))}")
 
 
-def show_line(row: object) -> None:
-    """Print one row as a line of JSON, for what goes on and on."""
-    typer.echo(json.dumps(_plain(as_mapping(row))))
+def one_by_one(form: Format) -> Callable[[object], None]:
+    """What prints rows as they come, for what goes on and on: each a line of JSON, or of CSV under one head."""
+    if form is Format.json:
+        return lambda row: typer.echo(json.dumps(_plain(as_mapping(row))))
+    heads = iter((True,))
+    return lambda row: _show_csv([as_mapping(row)], head=next(heads, False))
 
 
-def table(rows: Sequence[Mapping[str, object]]) -> list[str]:
-    """The lines of a table; numbers stand to the right, and what needs attention stands out."""
-    columns = list(rows[0])
+def table(rows: Sequence[Mapping[str, object]], wide: Collection[str] = ()) -> list[str]:
+    """The lines of a table; numbers stand to the right, and what needs attention stands out.
+
+    Of an instance's id it has the beginning, which is enough to name it by.
+    """
+    columns = [name for name in rows[0] if name not in wide and any(row[name] is not None for row in rows)]
     heads = [name.upper().replace("_", "-") for name in columns]
-    cells = [[_cell(row[name]) for name in columns] for row in rows]
+    cells = [[_short(_cell(row[name])) for name in columns] for row in rows]
     widths = [max(len(head), *(len(line[place]) for line in cells)) for place, head in enumerate(heads)]
     right = [all(isinstance(row[name], int | float | None) for row in rows) for name in columns]
 
@@ -83,17 +92,24 @@ def as_mapping(row: object) -> Mapping[str, object]:
     return {name: getattr(row, name) for name in fields}
 
 
-def _show_csv(rows: Sequence[Mapping[str, object]]) -> None:
+def _show_csv(rows: Sequence[Mapping[str, object]], *, head: bool = True) -> None:
     import csv
     import io
 
     text = io.StringIO()
     if rows:
         writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
+        if head:
+            writer.writeheader()
         for row in rows:
-            writer.writerow({name: _plain(value) for name, value in row.items()})
+            writer.writerow({name: _csv(value) for name, value in row.items()})
     typer.echo(text.getvalue(), nl=False)
+
+
+def _csv(value: object) -> object:
+    """A value as a cell of CSV: what has parts is JSON."""
+    plain = _plain(value)
+    return json.dumps(plain) if isinstance(plain, dict | list) else plain
 
 
 def _plain(value: object) -> object:
@@ -117,12 +133,23 @@ def _cell(value: object) -> str:
     if isinstance(value, str):
         return value.upper() if value in _LOUD else value
     if isinstance(value, list | tuple):
-        return ", ".join(_cell(each) for each in value)
+        return ", ".join(_part(each) for each in value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={_cell(each)}" for name, each in value.items())
+        return ", ".join(f"{name}={_part(each)}" for name, each in value.items())
     if hasattr(value, "isoformat"):
         return str(value.isoformat(sep=" ", timespec="milliseconds")).replace("+00:00", "")
     return str(value)
+
+
+def _short(text: str) -> str:
+    return text[:6] if _ID.fullmatch(text) else text
+
+
+def _part(value: object) -> str:
+    """A cell within a cell."""
+    if isinstance(value, Mapping):
+        return f"({_cell(value)})"
+    return f"[{_cell(value)}]" if isinstance(value, list | tuple) else _cell(value)
 
 
 def _styled(value: object, text: str) -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli.connection import GroupArgument, now, run, world_of
-from echelon.cli.native import view_native
+from echelon.cli.native import look_native, view_native
 from echelon.cli.output import Format, FormatOption, show
 from echelon.cli.watching import CountOption, EveryOption, watch
 
@@ -30,7 +30,7 @@ def partitions(ctx: typer.Context, group: GroupArgument, output: FormatOption = 
         from echelon.ops import progress
         from echelon.ops.listing import find_log
 
-        world, entries = await read_world(await find_log(broker, group, "partitions of that form"))
+        world, entries = await read_world(await find_log(broker, group, "partitions"))
         rows = progress.partitions(world, await _ends(broker, group, world), now(), progress.last_progress(entries))
         return world, rows
 
@@ -50,16 +50,14 @@ def lag(
     """Show how much waits, in messages and in seconds."""
     from echelon.ops.listing import is_native
 
-    if is_native(group) and not is_watched:
-        from echelon.ops import native
-
-        show(view_native(ctx, group, native.lag), output)
-        return
-
     async def look(broker: "Broker") -> "list[LagRow]":
+        if is_native(group):
+            from echelon.ops import native
+
+            return native.lag(await look_native(ctx, group))
         from echelon.ops import progress
 
-        world = await world_of(broker, group, "lag of that form")
+        world = await world_of(broker, group, "lag")
         return progress.lag(world, await _ends(broker, group, world), now())
 
     if is_watched:

@@ -25,7 +25,7 @@ class Root(TyperGroup):
         try:
             return super().invoke(ctx)
         except EchelonError as error:
-            typer.echo(message(error), err=True)
+            typer.echo(_told(error, as_json=ctx.params.get("log_format") == "json"), err=True)
             raise typer.Exit(exit_code(error)) from None
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
@@ -33,6 +33,14 @@ class Root(TyperGroup):
             # Whoever read the output has enough of it. Python would complain once more when it ends.
             sys.stdout = None  # so that nothing is flushed any more
             raise typer.Exit(0) from None
+
+
+def _told(error: EchelonError, *, as_json: bool) -> str:
+    if not as_json:
+        return message(error)
+    from echelon.cli.logs import error_line
+
+    return error_line(error.what, error.remedy, exit_code(error))
 
 
 def options_first(words: list[str]) -> list[str]:

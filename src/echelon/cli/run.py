@@ -19,7 +19,7 @@ def run(
     master: Annotated[str, typer.Option("--master", help="Where Spark runs.")] = "local[*]",
     priority: Annotated[int, typer.Option("--priority", min=0, max=9, help="Lower sits first.")] = 0,
 ) -> None:
-    """Run a pipeline: take a seat in its group, or stand by for it; Ctrl-C and SIGTERM drain.
+    """Run a Spark pipeline. It takes a seat in its group, or stands by for it; Ctrl-C and SIGTERM drain.
 
     The group is made if it is not there. The broker is the one that the file names, unless --broker or --context says
     another. Progress goes to standard error.

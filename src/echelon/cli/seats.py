@@ -7,7 +7,7 @@ import typer
 from echelon.cli.connection import GroupArgument, administer, now, run
 from echelon.cli.native import add_native, drop_native, map_native, step_down_native, view_native
 from echelon.cli.output import Format, FormatOption, show
-from echelon.errors import InvalidConfig
+from echelon.errors import InvalidConfig, WrongState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 member_app = typer.Typer(help="Add and drop the seats of a group.", no_args_is_help=True)
 map_app = typer.Typer(help="Say which partitions each member has.", no_args_is_help=True)
 
-MembersArgument = Annotated[list[str], typer.Argument(metavar="MEMBER...", help="Their names.", show_default=False)]
+MembersArgument = Annotated[list[str], typer.Argument(metavar="MEMBER", help="Their names.", show_default=False)]
 
 
 def members(ctx: typer.Context, group: GroupArgument, output: FormatOption = Format.table) -> None:
@@ -39,7 +39,7 @@ def members(ctx: typer.Context, group: GroupArgument, output: FormatOption = For
         from echelon.ops.listing import find_log
         from echelon.ops.replay import times_of
 
-        log = await find_log(broker, group, "members of that form")
+        log = await find_log(broker, group, "members")
         world, entries = await read_world(log)
         times = await times_of(log, entries, {seat.epoch for seat in world.seats.values()})
         return status.members(world, now(), times)
@@ -112,9 +112,9 @@ def _tell_members(group: str, members: "Sequence[str]") -> None:
 def set_map(
     ctx: typer.Context,
     group: GroupArgument,
-    mapping: Annotated[list[str], typer.Argument(metavar="MEMBER=P,P...", help="m1=0,1 m2=2", show_default=False)],
+    mapping: Annotated[list[str], typer.Argument(metavar="MEMBER=P,P", help="m1=0,1 m2=2", show_default=False)],
 ) -> None:
-    """Give each member its partitions; every partition must be named once."""
+    """Give each member its partitions. Every partition must be named once."""
     from msgspec import structs
 
     from echelon.cli.create import pairs
@@ -126,7 +126,7 @@ def set_map(
         return
 
     async def work(broker: "Broker") -> None:
-        async with await administer(broker, group, "mapping of that form") as admin:
+        async with await administer(broker, group, "mapping") as admin:
             await admin.configure(
                 lambda config: structs.replace(config, assignment="mapped", mapping=pairs(mapping), members=None)
             )
@@ -137,7 +137,7 @@ def set_map(
 
 @map_app.command("clear")
 def clear_map(ctx: typer.Context, group: GroupArgument) -> None:
-    """Take the mapping away: its members stay, and partitions are spread evenly over them."""
+    """Take the mapping away. Its members stay, and partitions are spread evenly over them."""
     from msgspec import structs
 
     from echelon.ops.listing import is_native
@@ -153,7 +153,7 @@ def clear_map(ctx: typer.Context, group: GroupArgument) -> None:
         return structs.replace(config, assignment="sticky", mapping=None, members=config.seats())
 
     async def work(broker: "Broker") -> None:
-        async with await administer(broker, group, "mapping of that form") as admin:
+        async with await administer(broker, group, "mapping") as admin:
             await admin.configure(change)
 
     run(ctx, work)
@@ -179,11 +179,15 @@ def step_down(
         return
 
     async def work(broker: "Broker") -> str:
-        async with await administer(broker, group, "step-down of that form") as admin:
+        from echelon.ops.listing import vacant
+
+        async with await administer(broker, group, "step-down") as admin:
             seat = _find_seat(group, admin.world, member)
             holder = admin.world.holder(seat)
+            if holder is None:
+                raise vacant(group, member)
             await admin.step_down(seat)
-            return holder.profile.name if holder is not None else seat
+            return holder.profile.name
 
     typer.echo(f"{run(ctx, work)} steps down", err=True)
 
@@ -200,5 +204,5 @@ def _find_seat(group: str, world: "World", wanted: str) -> str:
     names = [i.profile.name for i in world.instances.values()]
     check_member(group, seats[0] if seats else wanted, [*world.seats, *names])
     if not seats:
-        raise InvalidConfig(f"{wanted} holds no seat in {group}", remedy=f"See: echelon members {group}")
+        raise WrongState(f"{wanted} holds no seat in {group}", remedy=f"See: echelon members {group}")
     return seats[0]

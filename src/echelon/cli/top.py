@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 def top(
     ctx: typer.Context,
-    groups: Annotated[
-        list[str] | None, typer.Argument(metavar="[GROUP...]", help="Only these.", show_default=False)
-    ] = None,
+    groups: Annotated[list[str] | None, typer.Argument(metavar="GROUP", help="Only these.", show_default=False)] = None,
     every: EveryOption = 2.0,
     count: CountOption = None,
     output: FormatOption = Format.table,

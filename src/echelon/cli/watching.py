@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli.connection import run
-from echelon.cli.output import Format, as_mapping, show, show_line, table
+from echelon.cli.output import Format, as_mapping, one_by_one, show, table
 
 if TYPE_CHECKING:
     from echelon.brokers.base import Broker
@@ -24,7 +24,7 @@ def watch(
     count: int | None,
     output: Format,
 ) -> None:
-    """Look and show, until Ctrl-C or so many times. JSON comes as one line for each row."""
+    """Look and show, until Ctrl-C or so many times. JSON and CSV come as one line for each row."""
 
     async def work(broker: "Broker") -> None:
         import asyncio
@@ -41,16 +41,15 @@ def watch(
 
 
 def _drawer(output: Format) -> "Callable[[Sequence[object]], None]":
-    if output is Format.json:
-        return _draw_lines
-    if output is Format.table and sys.stdout.isatty():
-        return _redraw
-    return lambda rows: show(rows, output)
+    if output is Format.table:
+        return _redraw if sys.stdout.isatty() else lambda rows: show(rows, output)
+    show_row = one_by_one(output)
 
+    def draw(rows: Sequence[object]) -> None:
+        for row in rows:
+            show_row(row)
 
-def _draw_lines(rows: Sequence[object]) -> None:
-    for row in rows:
-        show_line(row)
+    return draw
 
 
 def _redraw(rows: Sequence[object]) -> None:

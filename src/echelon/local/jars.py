@@ -84,15 +84,16 @@ def _resolve(java: str, work: Path) -> None:
 
 
 def _run(command: Sequence[str]) -> None:
-    """Run the command, and log what it finds and downloads."""
+    """Run the command, and log what it downloads."""
     output: list[str] = []
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         for line in process.stdout or ():
             output.append(line)
-            if re.match(r"\s*found |downloading .*\.jar|\[INFO\] Downloading .*\.jar", line):
-                log.info("  %s", line.strip())
+            jar = re.match(r"(?:downloading|\[INFO\] Downloading) .*/([^/\s]+\.jar)\b", line)
+            if jar is not None:
+                log.info("  %s", jar[1])
     if process.returncode != 0:
         errors = [line for line in output if re.search(r"\berror\b|: not found", line, re.IGNORECASE)]
         raise _unavailable("could not be downloaded from Maven Central", errors[:4] or output[-4:])

@@ -23,6 +23,18 @@ Decision = Literal["retry", "skip"]
 _DECIDED: Final = "echelon-decided"
 
 
+class Origin(Struct, frozen=True):
+    """Where dead letters come from: a group, what their subject calls it, and its identity and configuration.
+
+    A JetStream-native group has no configuration of this kind: of its messages only what the letters tell is known.
+    """
+
+    group: str
+    called: str
+    identity: str
+    config: Config | None = None
+
+
 class DeadLetter(Struct, frozen=True, kw_only=True):
     """A message that a handler gave up on. `letter` is its number among the dead letters."""
 
@@ -37,20 +49,24 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     size: int
 
 
-async def list_dead(broker: Broker, group: str, world: World) -> list[DeadLetter]:
+def origin(group: str, world: World) -> Origin:
+    """Where the dead letters of a group with a log come from."""
+    return Origin(group, group, world.identity, world.config)
+
+
+async def list_dead(broker: Broker, origin: Origin) -> list[DeadLetter]:
     """The dead letters about which nothing was decided yet, in order."""
-    return [_letter(world, message) for message in await _undecided(broker, group)]
+    return [_letter(origin, message) for message in await _undecided(broker, origin.called)]
 
 
-async def decide(
-    broker: Broker, group: str, world: World, letters: Sequence[int], decision: Decision
-) -> list[DeadLetter]:
+async def decide(broker: Broker, origin: Origin, letters: Sequence[int], decision: Decision) -> list[DeadLetter]:
     """Have these dead letters published anew at the end of their streams, or (`skip`) forgotten.
 
     One that is retried reaches all who read the stream, and comes after what its key has had since. Raises
     UnknownName, before anything is done, if there is no such letter.
     """
-    there = {message.sequence: message for message in await _undecided(broker, group)}
+    group = origin.group
+    there = {message.sequence: message for message in await _undecided(broker, origin.called)}
     for letter in letters:
         if letter not in there:
             raise UnknownName(
@@ -61,11 +77,11 @@ async def decide(
     for letter in letters:
         message = there[letter]
         if decision == "retry":
-            await _publish(broker, writer, group, world, message)
-        headers = {"echelon-group": group, _DECIDED: str(letter), "echelon-decision": decision}
-        identity = f"{world.identity}-decided-{letter}"
-        await writer.write(broker.dead_letters(group), b"", headers=headers, id=identity)
-        done.append(_letter(world, message))
+            await _publish(broker, writer, origin, message)
+        headers = {"echelon-group": origin.called, _DECIDED: str(letter), "echelon-decision": decision}
+        identity = f"{origin.identity}-decided-{letter}"
+        await writer.write(broker.dead_letters(origin.called), b"", headers=headers, id=identity)
+        done.append(_letter(origin, message))
     return done
 
 
@@ -87,25 +103,24 @@ async def _undecided(broker: Broker, group: str) -> list[Message]:
     return list(letters.values())
 
 
-def _letter(world: World, message: Message) -> DeadLetter:
-    assert world.config is not None
+def _letter(origin: Origin, message: Message) -> DeadLetter:
     return DeadLetter(
         letter=message.sequence,
         time=when(message.time),
         partition=_header(message, "echelon-partition"),
         sequence=int(_header(message, "echelon-sequence") or 0),
         subject=_header(message, "echelon-subject"),
-        key=_key(world.config, message),
+        key=_key(origin.config, message),
         attempts=int(_header(message, "echelon-attempts") or 0),
         error=_header(message, "echelon-error"),
         size=len(message.data),
     )
 
 
-def _key(config: Config, message: Message) -> str | None:
-    """The key of the message that is dead; None if it was in a header, which the letter does not have."""
+def _key(config: Config | None, message: Message) -> str | None:
+    """The key of the message that is dead; None if the letter does not tell it, as when it was in a header."""
     partition = _header(message, "echelon-partition")
-    if partition not in config.positions:
+    if config is None or partition not in config.positions:
         return None
     stream, _ = config.locate(partition)
     if isinstance(stream.key, HeaderKey):
@@ -113,24 +128,24 @@ def _key(config: Config, message: Message) -> str | None:
     return key_name(extractor(stream.key)(_header(message, "echelon-subject"), (), message.key))
 
 
-async def _publish(broker: Broker, writer: Writer, group: str, world: World, letter: Message) -> None:
+async def _publish(broker: Broker, writer: Writer, origin: Origin, letter: Message) -> None:
     """Publish the message anew, with its headers if the stream still holds it."""
-    config = world.config
-    assert config is not None
     partition, sequence = _header(letter, "echelon-partition"), int(_header(letter, "echelon-sequence"))
-    stream, number = config.locate(partition)
-    reader = await broker.reader(group, stream, alone=len(config.streams) == 1)
-    origin = await _read(reader, number, sequence)
-    kept = {} if origin is None else {n: v.decode(errors="replace") for n, v in origin.headers if _may_stay(n)}
+    number, message, may_carry = partition, None, True
+    if origin.config is not None:
+        stream, place = origin.config.locate(partition)
+        reader = await broker.reader(origin.called, stream, alone=len(origin.config.streams) == 1)
+        number, message, may_carry = str(place), await _read(reader, place, sequence), stream.partitioning == "token"
+    kept = {} if message is None else {n: v.decode(errors="replace") for n, v in message.headers if _may_stay(n)}
     headers = {**kept, "echelon-retry-of": f"{partition}@{sequence}"}
-    subject, identity = _header(letter, "echelon-subject"), f"{world.identity}-retry-{letter.sequence}"
-    key = letter.key if origin is None else origin.key
+    subject, identity = _header(letter, "echelon-subject"), f"{origin.identity}-retry-{letter.sequence}"
+    key = letter.key if message is None else message.key
     try:
         await writer.write(subject, letter.data, key=key, headers=headers, id=identity)
     except StreamNotFound:
-        if stream.partitioning != "token":
+        if not may_carry:
             raise
-        # The stream takes subjects that carry the partition already.
+        # A stream may take only subjects that carry the partition already.
         await writer.write(f"{number}.{subject}", letter.data, key=key, headers=headers, id=identity)
 
 

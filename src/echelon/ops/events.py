@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from echelon.brokers.base import Log
-from echelon.group.advisories import Advisory, Watch
+from echelon.group.advisories import Advisory, GroupPaused, GroupReset, PartitionMoved, SeatLost, SeatTaken, Watch
 from echelon.group.fold import apply
 from echelon.group.records import decode
 from echelon.group.world import World
@@ -19,6 +19,9 @@ from echelon.ops.replay import Replay
 from echelon.ops.status import is_silent, when
 
 _LOOK_SECONDS: Final = 0.25
+_SILENT: Final = "group_silent"
+KINDS: Final = (*sorted(str(kind.__struct_config__.tag) for kind in Advisory.__subclasses__()), _SILENT)
+"""All kinds of events."""
 
 
 class EventRow(Struct, frozen=True, kw_only=True):
@@ -78,8 +81,8 @@ def _silence(world: World, now: int) -> EventRow:
     return EventRow(
         sequence=world.sequence,
         time=when(now),
-        kind="group_silent",
-        id=f"{world.sequence}-group_silent",
+        kind=_SILENT,
+        id=f"{world.sequence}-{_SILENT}",
         what=f"nobody has written for {seconds:.1f} s",
         details={"seconds": seconds},
     )
@@ -96,8 +99,13 @@ class _Names:
         if len(world.instances) and not self._known.keys() >= world.instances.keys():
             self._known |= {instance.id: instance.profile.name for instance in world.instances.values()}
 
-    def of(self, value: object) -> object:
-        return f"{self._known[value]} {value[:6]}" if isinstance(value, str) and value in self._known else value
+    def of(self, instance: str) -> str:
+        """An instance: its name and the beginning of its id."""
+        return f"{self._known.get(instance, '')} {instance[:6]}".lstrip()
+
+    def seat(self, member: str, instance: str) -> str:
+        """A seat with its holder; in an auto group, where every instance has its own, only that."""
+        return self.of(instance) if member == instance else f"{member} ({self.of(instance)})"
 
 
 def _row(advisory: Advisory, names: _Names) -> EventRow:
@@ -109,6 +117,24 @@ def _row(advisory: Advisory, names: _Names) -> EventRow:
         time=when(advisory.time),
         kind=advisory.kind,
         id=advisory.id,
-        what=", ".join(f"{name.replace('_', ' ')} {names.of(value)}" for name, value in details.items()),
+        what=_what(advisory, details, names),
         details=details,
     )
+
+
+def _what(advisory: Advisory, details: Mapping[str, object], names: _Names) -> str:
+    """The advisory for people, in few words: instances by their names, times as such."""
+    match advisory:
+        case SeatTaken(member=member, instance=instance):
+            return names.seat(member, instance)
+        case SeatLost(member=member, instance=instance, reason=reason):
+            return f"{names.seat(member, instance)}: {reason}"
+        case PartitionMoved():
+            old = names.seat(advisory.from_member, advisory.from_instance)
+            new = names.seat(advisory.to_member, advisory.to_instance)
+            return f"{advisory.partition} at {advisory.position}: {old} -> {new}"
+        case GroupPaused(until=until):
+            return "until it is resumed" if until is None else f"until {when(until):%Y-%m-%d %H:%M:%S} UTC"
+        case GroupReset(positions=positions):
+            return ", ".join(f"{name} to {position}" for name, position in positions.items())
+    return ", ".join(f"{name} {value}" for name, value in details.items())

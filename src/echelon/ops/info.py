@@ -30,7 +30,7 @@ def describe(group: str, world: World, ends: Mapping[str, Ends], now: int) -> di
         "partitions": row.partitions,
         "idle": row.idle,
         "lag": sum(each.lag for each in ends.values()),
-        "parked": sum(len(partition.parked) for partition in world.partitions.values()),
+        "parked_keys": sum(len(partition.parked) for partition in world.partitions.values()),
         "cuts": len(world.cuts),
         "streams": [_stream(stream) for stream in msgspec.to_builtins(config.streams)],
         "members": list(config.seats()) if config.membership != "auto" else None,

@@ -6,8 +6,10 @@ from difflib import get_close_matches
 from typing import Final
 
 from echelon.brokers.base import Broker, Log
-from echelon.errors import GroupError, GroupNotFound, UnknownName, Unsupported
+from echelon.errors import GroupError, GroupNotFound, UnknownName, Unsupported, WrongState
+from echelon.group.world import World
 from echelon.members.follower import read_world
+from echelon.model import partition_order
 from echelon.ops.status import GroupRow, group_row
 
 _AT_ONCE: Final = 16
@@ -62,7 +64,25 @@ def check_member(group: str, member: str, known: Sequence[str]) -> None:
         raise UnknownName(f"{group} has no member {member}", remedy=suggestion(member, known, f"members {group}"))
 
 
+def vacant(group: str, member: str) -> WrongState:
+    """What to raise where somebody has to hold a seat, and nobody does."""
+    return WrongState(f"nobody holds the seat of {member} in {group}", remedy=f"See: echelon members {group}")
+
+
+def check_partition(world: World, name: str) -> None:
+    """Raise UnknownName, with those that there are, unless the group has the partition."""
+    if name not in world.partitions:
+        names = sorted(world.partitions, key=partition_order)
+        there = f"There are {names[0]} to {names[-1]}" if names else "There was none yet"
+        raise UnknownName(f"there is no partition {name}", remedy=there)
+
+
 def suggestion(name: str, known: Sequence[str], command: str) -> str:
     """What to say to somebody who has mistyped a name: those that look alike, or the command that lists all."""
-    alike = get_close_matches(name, known, n=3, cutoff=0.6)
-    return f"Did you mean {' or '.join(alike)}?" if alike else f"List them with: echelon {command}"
+    return alike(name, known) or f"List them with: echelon {command}"
+
+
+def alike(name: str, known: Sequence[str]) -> str:
+    """The names that look like this one, as a question; empty if none does."""
+    found = get_close_matches(name, known, n=3, cutoff=0.6)
+    return f"Did you mean {' or '.join(found)}?" if found else ""

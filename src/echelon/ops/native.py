@@ -18,10 +18,11 @@ from echelon.pcg.groups import Found, Groups
 
 
 class View(Struct, frozen=True):
-    """A group, and the consumers of its members that there are."""
+    """A group, the consumers of its members that there are, and what its work queue holds, if it has one."""
 
     found: Found
     consumers: dict[str, ConsumerInfo]
+    queued: int | None
 
     @property
     def name(self) -> str:
@@ -35,7 +36,9 @@ class View(Struct, frozen=True):
 
     @property
     def waiting(self) -> int:
-        """The messages that were not acknowledged yet, as far as a member's consumer counts them."""
+        """The messages that were not acknowledged yet; in a static group, as far as a member's consumer counts them."""
+        if self.queued is not None:
+            return self.queued
         return sum(consumer.num_pending + consumer.num_ack_pending for consumer in self.consumers.values())
 
     def owners(self) -> list[tuple[int, str | None]]:
@@ -57,19 +60,23 @@ async def look(groups: Groups, name: str) -> View:
 
 async def list_native(groups: Groups) -> list[GroupRow]:
     """All groups of an account."""
-    return [_group_row(await _view(groups, found)) for found in await groups.list()]
+    return [group_row(await _view(groups, found)) for found in await groups.list()]
 
 
 async def _view(groups: Groups, found: Found) -> View:
     members = {found.consumer(member): member for member in found.config.names()}
+    queued = None
     try:
         consumers = await groups.consumers.consumers(found.consumed)
+        if found.kind == "elastic":
+            queued = (await groups.consumers.details(found.consumed)).state.messages
     except StreamNotFound:  # The work queue was deleted, or the stream.
         consumers = []
-    return View(found, {members[each.name]: each for each in consumers if each.name in members})
+    return View(found, {members[each.name]: each for each in consumers if each.name in members}, queued)
 
 
-def _group_row(view: View) -> GroupRow:
+def group_row(view: View) -> GroupRow:
+    """The group as a line of a listing."""
     config, active = view.found.config, view.active
     return GroupRow(
         group=view.name,
@@ -87,7 +94,7 @@ def _group_row(view: View) -> GroupRow:
 
 def describe(view: View) -> dict[str, object]:
     """The group's state and configuration."""
-    config, row = view.found.config, _group_row(view)
+    config, row = view.found.config, group_row(view)
     found: dict[str, object] = {
         "group": row.group,
         "kind": row.kind,
@@ -145,18 +152,22 @@ def partitions(view: View) -> list[PartitionRow]:
 
 
 def lag(view: View) -> list[LagRow]:
-    """How much waits for each member, for consumers do not count by partition; the last row is the total."""
-    rows = [
-        LagRow(
+    """How much waits for each member, for consumers do not count by partition; the last row is the total.
+
+    Of a member whom no instance has had yet, or lately, nothing is known; in an elastic group the total counts it.
+    """
+    rows = []
+    for member in view.found.config.names():
+        consumer = view.consumers.get(member)
+        row = LagRow(
             partition=",".join(map(str, view.found.config.partitions(member))),
             owner=_pinned(view, member),
-            position=consumer.ack_floor.stream_seq + 1,
+            position=consumer.ack_floor.stream_seq + 1 if consumer is not None else None,
             end=None,
-            lag=consumer.num_pending + consumer.num_ack_pending,
+            lag=consumer.num_pending + consumer.num_ack_pending if consumer is not None else None,
             lag_seconds=None,
         )
-        for member, consumer in sorted(view.consumers.items())
-    ]
+        rows.append(row)
     total = LagRow(partition="total", owner=None, position=None, end=None, lag=view.waiting, lag_seconds=None)
     return [*rows, total]
 

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from echelon.brokers.base import Broker
-from echelon.errors import BrokerError, GroupError
+from echelon.errors import BrokerError, GroupError, GroupNotFound
 from echelon.group.world import World
 from echelon.members.follower import read_world
 from echelon.ops.ends import read_ends, readers
-from echelon.ops.listing import list_groups
+from echelon.ops.listing import list_groups, suggestion
 from echelon.ops.status import GroupRow
 
 
@@ -37,8 +37,15 @@ class Rates:
     async def look(
         self, broker: Broker, now: int, only: Sequence[str] = (), native: Sequence[GroupRow] = ()
     ) -> list[RateRow]:
-        """All groups on the broker and these native ones, or only some; `now` is the observer's clock."""
+        """All groups on the broker and these native ones, or only some; `now` is the observer's clock.
+
+        Raises GroupNotFound, with the names that look alike, if one of those is not there.
+        """
         found = [*await list_groups(broker, now), *native]
+        names = [row.group for row in found]
+        for name in only:
+            if name not in names:
+                raise GroupNotFound(f"there is no group {name}", remedy=suggestion(name, names, "ls"))
         rows = [row for row in found if not only or row.group in only]
         return [await self._rate(broker, row, now) for row in rows]
 

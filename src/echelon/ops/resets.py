@@ -10,6 +10,7 @@ from echelon.errors import InvalidConfig, UnknownName
 from echelon.group.world import World
 from echelon.model import Bounds, partition_order
 from echelon.ops.ends import read_bounds, readers
+from echelon.ops.listing import check_partition
 
 
 class ToCut(Struct, frozen=True):
@@ -81,13 +82,6 @@ async def plan_reset(
         )
     _check_held(rows)
     return rows
-
-
-def check_partition(world: World, name: str) -> None:
-    """Raise UnknownName unless the group has the partition."""
-    if name not in world.partitions:
-        names = sorted(world.partitions, key=partition_order)
-        raise UnknownName(f"there is no partition {name}", remedy=f"There are {names[0]} to {names[-1]}")
 
 
 def _after(group: str, world: World, target: Target, name: str, bounds: Bounds) -> int:

@@ -6,10 +6,10 @@ from datetime import datetime
 from msgspec import Struct
 
 from echelon.brokers.base import Log
-from echelon.errors import UnknownName
 from echelon.group.world import Partition, World
 from echelon.model import Entry
 from echelon.ops.changes import Change, Observer
+from echelon.ops.listing import check_partition
 from echelon.ops.replay import replays
 
 
@@ -47,9 +47,8 @@ def why(world: World, entries: Sequence[Entry], partition: str, at: int | None =
     """
     observer = Observer(world)
     observer.take(entry for entry in entries if at is None or entry.time <= at)
-    found = observer.world.partitions.get(partition)
-    if found is None:
-        raise UnknownName(f"the group has no partition {partition}" + (" at that time" if at is not None else ""))
+    check_partition(observer.world, partition)
+    found = observer.world.partitions[partition]
     chain = _chain([change for change in observer.changes if change.partition == partition])
     last = next((c for c in reversed(chain) if c.change in ("gained", "lost")), None)
     return Answer(

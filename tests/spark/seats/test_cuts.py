@@ -4,7 +4,6 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 
-import pytest
 from deltalake import DeltaTable
 
 from echelon.ops.resets import Target, ToCut, ToTime, plan_reset
@@ -51,7 +50,6 @@ async def reset(stage: SparkStage, target: Target) -> None:
 
 @scene
 async def test_a_reset_to_a_cut_restores_the_state_of_pipelines(nats_stage: SparkStage) -> None:
-    pytest.importorskip("google.protobuf", reason="Spark's transformWithState needs protobuf")
     stage = nats_stage
     mapping = {"m1": ("0", "1", "2"), "m2": ("3", "4", "5")}
     await stage.prepare(assignment="mapped", mapping=mapping, delivery="exactly_once", interval=1.0)
