@@ -122,7 +122,7 @@ async def fetch_and_ack(url: str) -> float:
     pulling = await client.jetstream().pull_subscribe(">", stream="many", config=ConsumerConfig())
     count, began = 0, time.perf_counter()
     while count < PEER_MESSAGES:
-        for message in await pulling.fetch(2000, timeout=5):
+        for message in await pulling.fetch(1000, timeout=5):
             handle(message)  # type: ignore[arg-type]  # it does nothing
             await message.ack()
             count += 1

@@ -44,7 +44,9 @@ class Several:
         assert self._process.stdout is not None
         self._process.stdin.write(f"{msgspec.json.encode(words).decode()}\n")
         self._process.stdin.flush()
-        done = msgspec.json.decode(self._process.stdout.readline(), type=Done)
+        line = self._process.stdout.readline()
+        assert line, f"it ended with {self._process.wait()}"
+        done = msgspec.json.decode(line, type=Done)
         assert done.code == code, done
         return done.out
 

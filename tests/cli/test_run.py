@@ -108,7 +108,7 @@ def test_a_pipeline_runs_until_sigterm_and_audits_find_what_is_damaged_before_an
         return several.run(*auditing, *words, code=code)
 
     def until_done(rows: int) -> None:
-        place.until(lambda: len(_rows(folder)) >= rows or running.poll() is not None, 60)
+        place.until(lambda: len(_rows(folder)) >= rows or running.poll() is not None, 120)
         place.until(lambda: place.one("info", group)["lag"] == 0 or running.poll() is not None)
 
     try:

@@ -72,5 +72,5 @@ async def main(cast: Cast) -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {sys.argv[1][:0]}%(name)s %(message)s")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     asyncio.run(main(msgspec.json.decode(sys.argv[1], type=Cast)))

@@ -38,7 +38,7 @@ async def pair(stage: Stage, **fields: object) -> tuple[str, str]:
     for name in ("a", "b"):
         stage.launch(name, "m", **fields)
     await stage.until(lambda: bool(stage.lines()))
-    await asyncio.sleep(0.5)
+    await stage.until_waiting("m", 2)
     active = stage.lines()[-1].name
     return active, "b" if active == "a" else "a"
 
@@ -189,7 +189,7 @@ def test_the_server_is_frozen_for_longer_than_the_pin_lasts(nats_servers: NatsSe
             check_order(stage, repeats=1)
             # Who cannot know that it is active begins nothing.
             assert not [each for each in stage.handled if frozen + 1.2 < each.began < frozen + 1.5]
-            assert member.counters.fenced == 1
+            assert member.counters.fenced >= 1
 
     asyncio.run(run())
 

@@ -357,7 +357,7 @@ def test_who_is_in_the_membership_and_who_is_active_are_told_apart(nats_server: 
             assert (member.counters.partitions, member.counters.messages) == (2, len(stage.handled))
             await asyncio.sleep(0.05)
             await stage.leave("a")
-            assert 0 < member.counters.last_drain < 0.3
+            assert 0 < member.counters.last_drain < 1
             assert member.counters.partitions == 0
 
     asyncio.run(run())

@@ -28,7 +28,7 @@ def test_quick_and_slow_calls_and_one_that_times_out_come_in_order_and_the_event
                 if number == 5 and calls.count(5) == 1:
                     raise TimeoutError("the handler's own")
                 if number in (10, 11, 50):
-                    time.sleep(0.3)
+                    time.sleep(1)
 
             member = Member(
                 stage.groups, stage.stream, "g", "m", handle, options=Options(ack_wait=1, backoff=(0.01, 0.01))
@@ -43,6 +43,6 @@ def test_quick_and_slow_calls_and_one_that_times_out_come_in_order_and_the_event
             assert calls == [*range(6), *range(5, 60)]
             assert member.counters.retries == 1
             assert threading.get_ident() not in threads
-            assert longest < 0.25, "a handler that takes 0.3 s held up the event loop"
+            assert longest < 0.8, "a handler that takes a second held up the event loop"
 
     asyncio.run(run())

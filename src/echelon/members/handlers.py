@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -71,7 +71,11 @@ async def in_thread(pool: Executor, function: Callable[[Given], Result], given: 
 
     Once it has begun nobody can stop it: who is cancelled waits until it has ended, and raises CancelledError then.
     """
-    future = pool.submit(function, given)
+    return await ended(pool.submit(function, given))
+
+
+async def ended(future: "Future[Result]") -> Result:
+    """What a thread's call ends with, in which `in_thread` waits for it."""
     try:
         return await asyncio.wrap_future(future)
     except asyncio.CancelledError:

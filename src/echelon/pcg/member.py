@@ -10,6 +10,7 @@ from typing import Final
 
 from echelon.errors import (
     ConsumerNotFound,
+    Denied,
     FilterTaken,
     GroupDeleted,
     GroupError,
@@ -199,10 +200,8 @@ class Member:
             )
         try:
             await self._groups.restore(found)
-        except (StreamNotFound, Unreachable) as error:
+        except (StreamNotFound, Unreachable, Denied) as error:
             logger.info("the work queue %s is gone, and cannot be made anew yet: %s", found.consumed, error)
-        else:
-            logger.warning("the work queue %s was gone; it is made anew", found.consumed)
 
     async def _note_deletion(self, session: Session, seat: Seat) -> None:
         """What is consumed from was deleted. Who was active goes on at once, for it knows how far it had come."""

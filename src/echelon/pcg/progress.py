@@ -3,7 +3,7 @@
 import logging
 
 from echelon.brokers.nats.pull_consumers import Consumers
-from echelon.errors import Denied, StreamNotFound
+from echelon.errors import Denied, StreamNotFound, Unreachable
 from echelon.pcg.groups import Found
 from echelon.pcg.seat import Seat
 
@@ -39,7 +39,10 @@ class Progress:
             self._is_new = True
         if self._is_new and found.kind == "static" and seat.acknowledged < self._handled:
             logger.warning("the consumer %s was deleted; it goes on after %d", seat.consumer, self._handled)
-            await self._consumers.reset(seat.stream, seat.consumer, self._handled + 1)
+            try:
+                await self._consumers.reset(seat.stream, seat.consumer, self._handled + 1)
+            except Unreachable:  # So does a server before 2.14 answer: then what was handled comes again.
+                return self._handled
         self._of, self._kept = of, kept
         return self._handled if self._is_new and found.kind == "elastic" else 0
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from echelon.brokers.nats.pull_message import Pulled
 from echelon.errors import Unreachable
-from echelon.members.handlers import check_result, in_thread
+from echelon.members.handlers import check_result, ended, in_thread
 from echelon.model import Message
 from echelon.pcg.ledger import Ledger, Source
 from echelon.pcg.session import Session
@@ -123,7 +123,7 @@ class Strictly:
             if future.done():
                 return future.result()  # The handler has raised it, or has just ended.
         self._slow = _GO_ON
-        return await in_thread(self._pool, Future.result, future)
+        return await ended(future)
 
     async def _account_for(self, account: Account, session: Session, pulled: Pulled, message: Message) -> None:
         async def work(target: Any) -> None:  # noqa: ANN401 - each ledger has its own

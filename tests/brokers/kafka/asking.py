@@ -1,10 +1,11 @@
 """A process that asks a Kafka everything that members ask, again and again: python -m tests.brokers.kafka.asking URL.
 
-It writes a line for each round that was answered.
+It writes a line with the time for each round that was answered.
 """
 
 import asyncio
 import sys
+import time
 
 from echelon.brokers.kafka import KafkaBroker
 from echelon.errors import Unreachable
@@ -26,7 +27,7 @@ async def ask(url: str, topic: str) -> None:
             except* Unreachable:
                 await asyncio.sleep(0.05)
             else:
-                sys.stdout.write("answered\n")
+                sys.stdout.write(f"{time.monotonic()}\n")
                 sys.stdout.flush()
 
 

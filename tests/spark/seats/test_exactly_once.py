@@ -13,14 +13,16 @@ from tests.spark.seats.tables import check_table, until_done
 MOMENTS = ("planned", "reading", "before_write", "writing", "after_write", "committed")
 
 
-@scene
+@pytest.mark.timeout(200)
+@partial(scene, seconds=190)
 async def test_a_failure_in_every_phase_of_a_batch_loses_and_doubles_nothing(kafka_stage: SparkStage) -> None:
     stage = kafka_stage
     await stage.prepare(members=("m1",), delivery="exactly_once", interval=1.0)
     stage.launch_spark("one", "m1", sink="delta", fails=MOMENTS)
     await stage.until_seated("one", seconds=60)
     async with stage.load(every=0.1):
-        await stage.until_world(lambda _: all(f"told to fail: {moment}" in stage.errors("one") for moment in MOMENTS))
+        for moment in MOMENTS:
+            await stage.until_world(lambda _, moment=moment: f"told to fail: {moment}" in stage.errors("one"))
     await until_done(stage)
     await check_table(stage)
     await stage.drain("one")
