@@ -82,7 +82,7 @@ def consume(servers: str, topic: str) -> float:
         messages = consumer.consume(1000, 1.0)
         began = began or time.perf_counter()
         for message in messages:
-            handle((message.key(), message.value(), message.partition(), message.offset()))  # type: ignore[arg-type]
+            handle((message.key(), message.value(), message.partition(), message.offset()))  # type: ignore[arg-type]  # as below
         count += len(messages)
     rate = MESSAGES / (time.perf_counter() - began)
     consumer.close()

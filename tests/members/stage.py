@@ -214,6 +214,10 @@ class Stage:
         """What a process said."""
         return self._errors(name).read_text()
 
+    async def until_told(self, name: str, words: str, seconds: float = 30.0) -> None:
+        """Wait until a process has said this."""
+        await until(lambda: words in self.errors(name), seconds)
+
     # What was handled
 
     def lines(self) -> list[Line]:

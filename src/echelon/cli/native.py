@@ -158,7 +158,7 @@ def join_native(
 
     async def work(groups: "Groups", found: "View") -> None:
         from echelon.ops.listing import check_member
-        from echelon.pcg import Member
+        from echelon.pcg import Member, Options
 
         if member is None:
             names = ", ".join(found.found.config.names()) or "there are none yet"
@@ -173,7 +173,10 @@ def join_native(
             if shown == count:
                 instance.drain()
 
-        instance = Member(groups, found.found.stream, found.found.name, member, handle, kind=found.found.kind)
+        # Whatever keeps it from showing a message (nobody reads on) will not pass.
+        options = Options(retries=0)
+        place = (found.found.stream, found.found.name, member)
+        instance = Member(groups, *place, handle, kind=found.found.kind, options=options)
         await instance.run(signals=True)
 
     run_native(ctx, group, work)

@@ -66,11 +66,11 @@ def one_by_one(form: Format) -> Callable[[object], None]:
 def table(rows: Sequence[Mapping[str, object]], wide: Collection[str] = ()) -> list[str]:
     """The lines of a table; numbers stand to the right, and what needs attention stands out.
 
-    Of an instance's id it has the beginning, which is enough to name it by.
+    Of an instance's id it has the beginning, which is enough to name it by. A key may look like one, and is whole.
     """
     columns = [name for name in rows[0] if name not in wide and any(row[name] is not None for row in rows)]
     heads = [name.upper().replace("_", "-") for name in columns]
-    cells = [[_short(_cell(row[name])) for name in columns] for row in rows]
+    cells = [[_cell(row[name]) if name == "key" else _short(_cell(row[name])) for name in columns] for row in rows]
     widths = [max(len(head), *(len(line[place]) for line in cells)) for place, head in enumerate(heads)]
     right = [all(isinstance(row[name], int | float | None) for row in rows) for name in columns]
 

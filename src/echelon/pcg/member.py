@@ -108,8 +108,10 @@ class Member:
                     await self._forget(found)
 
     def drain(self) -> None:
-        """Finish what is under way, let another instance be active, and end."""
+        """Finish what is under way, let another instance be active, and end. Nothing more is begun."""
         self._left.set()
+        if self._session is not None:
+            self._session.leaving = True
 
     def stop(self) -> None:
         """Cancel what is under way, and end. Plain handlers end by themselves."""

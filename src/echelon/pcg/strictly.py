@@ -68,12 +68,13 @@ class Strictly:
         session.idle = False
         try:
             handled = await self._settle(session, pulled, self._translator.message(pulled))
+            session.idle = False  # What is handled is to be acknowledged, too.
+            session.highest = pulled.sequence
+            self._counters.messages += 1
+            if self._account is None or not handled:  # What was handled with an account was acknowledged with it.
+                await self._acknowledge(session, pulled.ack)
         finally:
             session.idle = True
-        session.highest = pulled.sequence
-        self._counters.messages += 1
-        if self._account is None or not handled:  # What was handled with an account was acknowledged with it.
-            await self._acknowledge(session, pulled.ack)
         del session.under_way[pulled.sequence]
 
     async def _settle(self, session: Session, pulled: Pulled, message: Message) -> bool:

@@ -73,7 +73,8 @@ def stop_session(session: SparkSession) -> None:
     that a program that went well would seem to end in errors.
     """
     jvm: Any = session._jvm  # noqa: SLF001 - PySpark has no other way to its process
-    workers = list(jvm.java.lang.ProcessHandle.current().children().toArray())
+    children = jvm.java.lang.ProcessHandle.current().children().toArray()
+    workers = [child for child in children if child.pid() != os.getpid()]  # With spark-submit this process is one, too.
     for worker in workers:
         worker.destroy()
     until = time.monotonic() + _PATIENCE

@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from echelon.brokers.kafka import KafkaBroker
 from echelon.brokers.kafka.reader import KafkaReader
 from echelon.errors import NotPartitionable, OutOfRange, StreamNotFound
-from echelon.group.config import Stream
+from echelon.group.config import Partitioning, Stream
 from echelon.keys import Key, RecordKey, SubjectKey, kafka_partition
 from echelon.model import Message
 from echelon.testing.contract import Sent
@@ -46,12 +46,12 @@ def test_the_partition_of_10000_random_keys_is_that_of_a_real_producer(kafka_har
 @pytest.mark.parametrize(
     ("key", "partitioning"), [(RecordKey(), "computed"), (SubjectKey(), "native"), (RecordKey(), "derived")]
 )
-def test_a_topic_cannot_be_partitioned_anew(kafka_harness: KafkaHarness, key: Key, partitioning: str) -> None:
+def test_a_topic_cannot_be_partitioned_anew(kafka_harness: KafkaHarness, key: Key, partitioning: Partitioning) -> None:
     async def scenario() -> None:
         stream = await kafka_harness.create_stream(name("topic"), 3)
         async with kafka_harness.connect() as broker:
             with pytest.raises(NotPartitionable, match="native"):
-                await broker.prepare("group", Stream(stream.name, 3, key, partitioning))  # type: ignore[arg-type]
+                await broker.prepare("group", Stream(stream.name, 3, key, partitioning))
 
     asyncio.run(scenario())
 

@@ -286,7 +286,7 @@ def test_what_cannot_be_partitioned_is_refused_with_the_reason_and_the_way_out(
 ) -> None:
     stream_name = name("stream")
 
-    def named(value: Any) -> Any:  # noqa: ANN401
+    def named(value: Any) -> Any:  # noqa: ANN401 - what JSON has
         if isinstance(value, str):
             return value.replace("NAME", stream_name)
         if isinstance(value, dict):

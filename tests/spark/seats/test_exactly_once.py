@@ -22,7 +22,7 @@ async def test_a_failure_in_every_phase_of_a_batch_loses_and_doubles_nothing(kaf
     await stage.until_seated("one", seconds=60)
     async with stage.load(every=0.1):
         for moment in MOMENTS:
-            await stage.until_world(lambda _, moment=moment: f"told to fail: {moment}" in stage.errors("one"))
+            await stage.until_told("one", f"told to fail: {moment}")
     await until_done(stage)
     await check_table(stage)
     await stage.drain("one")

@@ -32,6 +32,7 @@ from echelon.model import Bounds
 # How often a request that is not answered yet is looked at for denied credentials, in seconds.
 _LOOK: Final = 0.1
 _AGAIN: Final = 0.05
+# To ask for one topic, though there is none of this name, so that not all are told.
 _NO_TOPIC: Final = "__echelon"
 _WRONG_LEADER: Final = frozenset(
     {
@@ -173,16 +174,16 @@ class Admin:
             await asyncio.sleep(_AGAIN)
 
     async def _metadata(self, topic: str | None, doing: str) -> ClusterMetadata:
-        """What the cluster says of itself and of one topic or all. Its administrative request can abort the process."""
+        """What the cluster says of itself and its topics. `describe_cluster` can abort the process in an outage."""
         asking = asyncio.to_thread(self._client.list_topics, topic, self._timeout)
         found: ClusterMetadata = await self._wait(asyncio.ensure_future(asking), doing)
         return found
 
-    async def _result(self, answer: "Future[Any]", doing: str, *, unless: Iterable[str] = ()) -> Any:  # noqa: ANN401
+    async def _result(self, answer: "Future[Any]", doing: str, *, unless: Iterable[str] = ()) -> Any:  # noqa: ANN401 - the client's answers
         """What the cluster answers; None if that is an error that is named in `unless`."""
         return await self._wait(asyncio.wrap_future(answer), doing, unless=unless)
 
-    async def _wait(self, answer: "asyncio.Future[Any]", doing: str, *, unless: Iterable[str] = ()) -> Any:  # noqa: ANN401
+    async def _wait(self, answer: "asyncio.Future[Any]", doing: str, *, unless: Iterable[str] = ()) -> Any:  # noqa: ANN401 - the client's answers
         answer.add_done_callback(_look_at)
         self._client.poll(0)
         self._errors.clear()

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from echelon.brokers.kafka.faults import fault
 from echelon.brokers.kafka.settings import Settings
-from echelon.errors import BrokerError
+from echelon.errors import BrokerError, EchelonError, Unreachable
 
 T = TypeVar("T")
 
@@ -22,13 +22,14 @@ _POLL: Final = 0.05
 _LIVE: Final = frozenset({"UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH", "NON_EMPTY_GROUP"})
 
 
-class Committed:
+class CommittedOffsets:
     """The committed offsets of groups, each through a consumer that is kept. Every request may raise Unreachable."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._consumers: dict[str, _Committer] = {}
+        self._committers: dict[str, _Committer] = {}
         self._turn = asyncio.Lock()
+        self._is_closed = False
 
     async def commit(self, group: str, topic: str, positions: Mapping[int, int]) -> None:
         """Set the committed offsets of a consumer group that has no live members. Raises BrokerError if it has."""
@@ -46,28 +47,38 @@ class Committed:
     async def close(self) -> None:
         """End the consumers."""
         async with self._turn:
-            for committer in self._consumers.values():
-                await asyncio.to_thread(committer.close)
-            self._consumers.clear()
+            self._is_closed = True
+            while self._committers:
+                await asyncio.to_thread(self._committers.popitem()[1].close)
 
     async def _ask(self, group: str, doing: str, ask: "Callable[[_Committer], T]") -> T:
         async with self._turn:
-            committer = self._consumers.get(group)
-            if committer is None:
-                committer = self._consumers[group] = _Committer(self._settings.consumer(group))
+            if self._is_closed:
+                raise Unreachable(f"could not {doing}: the connection is closed")
+            if group not in self._committers:
+                self._committers[group] = _Committer(self._settings.consumer(group))
+            asking = asyncio.ensure_future(asyncio.to_thread(ask, self._committers[group]))
             try:
-                return await asyncio.to_thread(ask, committer)
-            except KafkaException as error:
-                # What it was asked may still be under way: the next one must not take that answer for its own.
-                del self._consumers[group]
-                await asyncio.to_thread(committer.close)
-                cause: KafkaError = error.args[0]
-                if cause.name() in _LIVE:
-                    raise BrokerError(
-                        f"could not {doing}: a Kafka consumer group of that name has live members",
-                        remedy="Stop them, or give the group another name",
-                    ) from error
-                raise fault(cause, doing) from error
+                return await asyncio.shield(asking)
+            except (KafkaException, asyncio.CancelledError) as error:
+                await self._drop(group, asking)
+                if isinstance(error, asyncio.CancelledError):
+                    raise
+                raise _explain(error.args[0], doing) from error
+
+    async def _drop(self, group: str, asking: "asyncio.Future[T]") -> None:
+        """What was asked may still be under way at the broker: the next one must not take that answer for its own."""
+        await asyncio.wait({asking})
+        await asyncio.to_thread(self._committers.pop(group).close)
+
+
+def _explain(cause: KafkaError, doing: str) -> EchelonError:
+    if cause.name() in _LIVE:
+        return BrokerError(
+            f"could not {doing}: a Kafka consumer group of that name has live members",
+            remedy="Stop them, or give the group another name",
+        )
+    return fault(cause, doing)
 
 
 class _Committer:
@@ -79,7 +90,7 @@ class _Committer:
         self.close = self._consumer.close
 
     def commit(self, places: list[TopicPartition], seconds: float) -> None:
-        """Commit offsets; not asynchronously, it would wait for ever for a broker that is away."""
+        """Commit offsets. Asynchronously: a synchronous commit waits for ever for a broker that is away."""
         self._consumer.commit(offsets=places, asynchronous=True)
         deadline = time.monotonic() + seconds
         while not self._heard:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from echelon.brokers.kafka.admin import Admin
-from echelon.brokers.kafka.committed import Committed
+from echelon.brokers.kafka.committed import CommittedOffsets
 from echelon.brokers.kafka.feed import Feed
 from echelon.brokers.kafka.producer import Sender
 from echelon.brokers.kafka.settings import Settings
@@ -23,7 +23,7 @@ class Connection:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.admin = Admin(settings)
-        self.committed = Committed(settings)
+        self.committed = CommittedOffsets(settings)
         self.threads = ThreadPoolExecutor(_THREADS, "kafka-reader")
         self._feeds: set[Feed[Any]] = set()
         self._senders: list[Sender] = []

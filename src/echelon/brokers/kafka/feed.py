@@ -182,7 +182,7 @@ class Feed(Generic[Item]):
                     self._receive([first, *self._consumer.consume(_BATCH, 0)])
         except KafkaException as error:
             self._give_up(fault(error.args[0], f"follow {self._topic}"))
-        except Exception as error:  # noqa: BLE001  (whatever it is, those who wait must hear of it)
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
             self._give_up(BrokerError(f"could not follow {self._topic}: {error!r}"))
         finally:
             self._consumer.close()

@@ -110,7 +110,7 @@ class EchelonClient(Client):
         if not self.is_closed:
             await subscription.unsubscribe()
 
-    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002 - as in the base
         if initial_connection and self._needs_tls and not info.get("tls_required"):
             raise errors.Error("nats: the server does not speak TLS")
         await super()._process_info(info, initial_connection)
@@ -125,7 +125,7 @@ class EchelonClient(Client):
 
 def number_of(subscription: Subscription) -> int:
     """The number that the server puts into each message of a subscription."""
-    return subscription._id  # noqa: SLF001
+    return subscription._id  # noqa: SLF001 - nats-py tells it nobody
 
 
 def next_server(servers: list[Server], _info: dict[str, Any]) -> tuple[Server, float]:

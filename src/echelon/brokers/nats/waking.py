@@ -69,7 +69,7 @@ class Waker:
             while self._waiters:
                 for delivery in await self._consumer.take(_SECONDS):
                     self._tell(delivery)
-        except Exception as error:  # noqa: BLE001  (whatever it is, it is the waiters' to know)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the waiters' to know
             self._error = error
             for waiters in self._waiters.values():
                 for waiter in waiters:

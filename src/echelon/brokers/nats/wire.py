@@ -114,13 +114,13 @@ class Parser:
         operation, _, rest = line.partition(b" ")
         match operation.upper():
             case b"PING":
-                await self._client._process_ping()  # noqa: SLF001  (nats-py calls it so itself)
+                await self._client._process_ping()  # noqa: SLF001 - nats-py calls it so itself
             case b"PONG":
-                await self._client._process_pong()  # noqa: SLF001
+                await self._client._process_pong()  # noqa: SLF001 - the same
             case b"INFO":
-                await self._client._process_info(msgspec.json.decode(rest, type=dict[str, Any]))  # noqa: SLF001
+                await self._client._process_info(msgspec.json.decode(rest, type=dict[str, Any]))  # noqa: SLF001 - the same
             case b"-ERR":
-                await self._client._process_err(rest.strip().strip(b"'").decode(errors="replace"))  # noqa: SLF001
+                await self._client._process_err(rest.strip().strip(b"'").decode(errors="replace"))  # noqa: SLF001 - the same
             case b"+OK":
                 pass
             case _:
