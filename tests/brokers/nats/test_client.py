@@ -1,5 +1,6 @@
 """What is private in nats-py and used nevertheless is there, and is used by nats-py as expected."""
 
+import asyncio
 import inspect
 import re
 
@@ -50,6 +51,17 @@ def test_the_client_keeps_a_transport_that_it_was_given() -> None:
     assert "if not self._transport:" in source(Client._connect_to_server)
     assert EchelonClient(needs_tls=False, on_violation=print)._transport
     assert {"connect", "read"} <= set(vars(TcpTransport))
+
+
+def test_a_reader_of_asyncio_holds_what_nobody_has_read() -> None:
+    async def hold() -> None:
+        reader = asyncio.StreamReader()
+        assert not reader._buffer  # type: ignore[attr-defined]  # it is private
+        reader.feed_data(b"some")
+        assert reader._buffer == b"some"  # type: ignore[attr-defined]  # the same
+
+    asyncio.run(hold())
+    assert {"_io_reader", "_io_writer"} <= set(vars(TcpTransport()))  # type: ignore[no-untyped-call]  # no annotations
 
 
 def test_a_subscription_has_its_number() -> None:

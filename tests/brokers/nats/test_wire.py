@@ -1,6 +1,7 @@
 """The parser in place of nats-py's: every message arrives whole, however the bytes are cut, whatever they contain."""
 
 import asyncio
+from itertools import zip_longest
 from unittest.mock import patch
 
 import pytest
@@ -26,9 +27,9 @@ from tests.brokers.nats.frames import (
 )
 
 
-@given(st.lists(st.tuples(payloads, st.booleans(), st.booleans()), max_size=20), places)
-def test_messages_are_whole_however_the_bytes_are_cut(
-    given_messages: list[tuple[bytes, bool, bool]], places: list[int]
+@given(st.lists(st.tuples(payloads, st.booleans(), st.booleans()), max_size=20), places, st.lists(st.booleans()))
+def test_messages_are_whole_however_the_bytes_are_cut_and_whoever_has_them_parsed(
+    given_messages: list[tuple[bytes, bool, bool]], places: list[int], at_once: list[bool]
 ) -> None:
     data, expected = b"", []
     for number, (payload, has_reply, has_header) in enumerate(given_messages):
@@ -43,8 +44,9 @@ def test_messages_are_whole_however_the_bytes_are_cut(
     parser.set_sink(7, Sink(lambda *args: got.append(args)))
 
     async def feed() -> None:
-        for part in cut(data, places):
-            await parser.parse(part)
+        for part, now in zip_longest(cut(data, places), at_once, fillvalue=b""):
+            assert isinstance(part, bytes)
+            await parser.parse(parser.parse_messages(part) if now else part)
 
     asyncio.run(feed())
     assert got == expected

@@ -32,6 +32,7 @@ async def test_a_stepped_down_spark_member_hands_over_and_partitions_move_to_pyt
         await stage.until_world(lambda _: list(stage.owners().values()) == [second] * 6)
         await stage.until_more(200)
     await stage.until_all_handled()
+    await until_done(stage, 1.5)  # A batch is committed, and within a second the log has it.
     await stage.drain("spark", "stand-by", "python")
     stage.check("once")
 

@@ -4,6 +4,7 @@ A test holds that these places are as they are expected to be in the nats-py tha
 """
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import ParseResult
@@ -25,12 +26,31 @@ class _Transport(TcpTransport):
     """TCP, with or without TLS, with a large read buffer."""
 
     async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
-        self._abort()  # The client forgets a connection over which it was not let in.
+        self.abort()  # The client forgets a connection over which it was not let in.
         await super().connect(uri, _READ_BYTES, connect_timeout)
 
     async def read(self, buffer_size: int) -> bytes:
         data: bytes = await super().read(_READ_BYTES)
         return data
+
+    def read_now(self) -> bytes | None:
+        """What the socket has received, perhaps nothing; None if that is for the event loop to read."""
+        assert self._io_reader is not None
+        assert self._io_writer is not None
+        transport = self._io_writer.transport
+        if self._io_reader._buffer or self._io_reader.at_eof() or transport.get_extra_info("sslcontext"):  # type: ignore[attr-defined]  # noqa: SLF001 - asyncio does not tell whether a reader holds anything
+            return None
+        try:
+            return os.read(transport.get_extra_info("socket").fileno(), _READ_BYTES)
+        except BlockingIOError:
+            return b""
+        except OSError:  # It is closed, or broken: the event loop will find out.
+            return None
+
+    def put_back(self, data: bytes) -> None:
+        """Leave to the event loop what was read."""
+        assert self._io_reader is not None
+        self._io_reader.feed_data(data)
 
     async def wait_closed(self) -> None:
         """With TLS the other side has a say in it, and may be frozen or gone."""
@@ -38,9 +58,9 @@ class _Transport(TcpTransport):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await super().wait_closed()  # type: ignore[no-untyped-call]  # its base has no annotations
         except TimeoutError:
-            self._abort()
+            self.abort()
 
-    def _abort(self) -> None:
+    def abort(self) -> None:
         if self._io_writer is not None:
             self._io_writer.transport.abort()
 
@@ -76,6 +96,23 @@ class EchelonClient(Client):
         """From now on, connect anew whenever the connection is lost, for ever."""
         self.options["allow_reconnect"] = True
         self.options["max_reconnect_attempts"] = -1
+
+    def look(self) -> bool:
+        """Hand what the socket has received to the sinks at once; False if the event loop has to turn for that."""
+        transport = self._transport
+        assert isinstance(transport, _Transport)
+        received = None if self.parser.is_busy or not self.is_connected else transport.read_now()
+        if not received:
+            return received is not None
+        rest = self.parser.parse_messages(received)
+        if rest:
+            transport.put_back(rest)
+        return not rest
+
+    def abort(self) -> None:
+        """Break the connection; it will be made anew."""
+        assert isinstance(self._transport, _Transport)
+        self._transport.abort()
 
     def forget_unsent(self) -> None:
         """Drop what is not sent yet. Subscriptions are sent again by the client when it has reconnected."""

@@ -159,6 +159,14 @@ class Connection:
         self._client.send_at_once(b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(payload), payload))
         return True
 
+    def look(self) -> bool:
+        """Take what has come without waiting for a turn of the event loop; False if it has to turn for that."""
+        try:
+            return self._client.look()
+        except errors.ProtocolError:
+            self._client.abort()
+            return False
+
     async def ask(
         self, subject: str, payload: bytes = b"", *, headers: Mapping[str, str] | None = None
     ) -> "asyncio.Future[Reply]":

@@ -41,6 +41,8 @@ class Parser:
     """Takes the place of `nats.protocol.parser.Parser`. Messages go to the sink of their subscription, or nowhere."""
 
     def __init__(self, client: Client) -> None:
+        self.is_busy = False
+        """Some of what was received is being parsed."""
         self._client = client
         self._sinks: dict[bytes, Sink] = {}
         self.reset()
@@ -67,16 +69,45 @@ class Parser:
         if self._missing > 0:
             return
         data = b"".join(parts)
+        self.is_busy = True
         try:
             place, missing = await self._take(data)
         except (ValueError, IndexError, msgspec.DecodeError):
             raise ProtocolError from None
+        finally:
+            self.is_busy = False
         if parts is self._parts:  # Not reset meanwhile.
             self._parts, self._missing = [data[place - 2 :]], missing
 
+    def parse_messages(self, data: bytes) -> bytes:
+        """Take in what was received, up to a line that begins no message; returns the rest, which is to be parsed.
+
+        Not while `is_busy`. Raises ProtocolError.
+        """
+        self._parts.append(data)
+        self._missing -= len(data)
+        if self._missing > 0:
+            return b""
+        data = b"".join(self._parts)
+        try:
+            place, missing = self._take_messages(data, len(CRLF))
+        except (ValueError, IndexError):
+            raise ProtocolError from None
+        end = len(data) if missing else place
+        self._parts, self._missing = [data[place - 2 : end]], missing or 1
+        return data[end:]
+
     async def _take(self, data: bytes) -> tuple[int, int]:
         """Take all that is complete. Returns the place after it, and how many more bytes are needed at least."""
-        place = len(CRLF)
+        place, missing = self._take_messages(data, len(CRLF))
+        while not missing:
+            line_end = data.index(CRLF, place)
+            await self._control(data[place:line_end])
+            place, missing = self._take_messages(data, line_end + 2)
+        return place, missing
+
+    def _take_messages(self, data: bytes, place: int) -> tuple[int, int]:
+        """The same, up to a line that begins no message: nothing is missing then."""
         no_run_before = 0
         while place < len(data):
             line_end = data.find(CRLF, place)
@@ -86,9 +117,7 @@ class Parser:
                 return place, 1
             line = data[place:line_end]
             if not line.startswith((b"MSG ", b"HMSG ")):
-                await self._control(line)
-                place = line_end + 2
-                continue
+                return place, 0
             words = line.split(b" ")
             sink = self._sinks.get(words[2])
             if sink and sink.take_run and place >= no_run_before:
