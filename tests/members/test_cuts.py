@@ -88,6 +88,7 @@ async def test_a_reset_to_a_cut_and_to_the_beginning_handles_everything_after_it
     check_replayed(stage, stage.world.config.positions)
     assert {line.name for line in stage.lines() if line.epoch >= stage.world.reset} == {"b"}
     stage.check("at_least_once")
+    assert len(stage.told("GroupReset", name="b")) == 2
 
 
 async def until_settled(stage: Stage) -> None:

@@ -23,6 +23,9 @@ async def test_a_stand_by_takes_the_seat_that_its_holder_was_told_to_give_up(sta
         await stage.until_handled_by("first", 100, since=time.monotonic())
     await stage.until_all_handled()
     stage.check("once")
+    for name in ("first", "second"):
+        assert len(stage.told("SeatLost", name=name)) >= 2
+        assert len(stage.told("SeatTaken", name=name)) >= 2
 
 
 @scene

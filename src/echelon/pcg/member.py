@@ -277,7 +277,10 @@ class Member:
         if active != self.is_active:
             self.is_active = active
             logger.info("%s/%s/%s is %s", self._stream, self._group, self._member, "active" if active else "inactive")
-            (self._options.on_activated if active else self._options.on_deactivated)()
+            try:
+                (self._options.on_activated if active else self._options.on_deactivated)()
+            except Exception:
+                logger.exception("what was to be called then has failed")
 
     async def _wait(self, seconds: float | None, *tasks: "asyncio.Task[None]") -> None:
         """Wait until the configuration changes, a task ends or this instance is to leave; at most so long."""

@@ -26,7 +26,7 @@ class _Transport(TcpTransport):
     """TCP, with or without TLS, with a large read buffer."""
 
     async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
-        self.abort()  # The client forgets a connection over which it was not let in.
+        self._abort()  # The client forgets a connection over which it was not let in.
         await super().connect(uri, _READ_BYTES, connect_timeout)
 
     async def read(self, buffer_size: int) -> bytes:
@@ -38,10 +38,14 @@ class _Transport(TcpTransport):
         assert self._io_reader is not None
         assert self._io_writer is not None
         transport = self._io_writer.transport
-        if self._io_reader._buffer or self._io_reader.at_eof() or transport.get_extra_info("sslcontext"):  # type: ignore[attr-defined]  # noqa: SLF001 - asyncio does not tell whether a reader holds anything
+        connection = transport.get_extra_info("socket")
+        if connection is None or transport.get_extra_info("sslcontext"):
+            return None
+        if self._io_reader._buffer or self._io_reader.at_eof():  # type: ignore[attr-defined]  # noqa: SLF001 - asyncio does not tell whether a reader holds anything
             return None
         try:
-            return os.read(transport.get_extra_info("socket").fileno(), _READ_BYTES)
+            # At its end it gives nothing, too; the event loop will find that.
+            return os.read(connection.fileno(), _READ_BYTES)
         except BlockingIOError:
             return b""
         except OSError:  # It is closed, or broken: the event loop will find out.
@@ -58,9 +62,9 @@ class _Transport(TcpTransport):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await super().wait_closed()  # type: ignore[no-untyped-call]  # its base has no annotations
         except TimeoutError:
-            self.abort()
+            self._abort()
 
-    def abort(self) -> None:
+    def _abort(self) -> None:
         if self._io_writer is not None:
             self._io_writer.transport.abort()
 
@@ -98,21 +102,16 @@ class EchelonClient(Client):
         self.options["max_reconnect_attempts"] = -1
 
     def look(self) -> bool:
-        """Hand what the socket has received to the sinks at once; False if the event loop has to turn for that."""
+        """Hand what the socket has received to the sinks at once. True: it has received nothing.
+
+        False: something has changed, or it is for the event loop to read; so that should turn.
+        """
         transport = self._transport
         assert isinstance(transport, _Transport)
         received = None if self.parser.is_busy or not self.is_connected else transport.read_now()
-        if not received:
-            return received is not None
-        rest = self.parser.parse_messages(received)
-        if rest:
+        if received and (rest := self.parser.parse_messages(received)):
             transport.put_back(rest)
-        return not rest
-
-    def abort(self) -> None:
-        """Break the connection; it will be made anew."""
-        assert isinstance(self._transport, _Transport)
-        self._transport.abort()
+        return received == b""
 
     def forget_unsent(self) -> None:
         """Drop what is not sent yet. Subscriptions are sent again by the client when it has reconnected."""

@@ -37,6 +37,8 @@ class Connection:
     def __init__(self, settings: Settings, purpose: str, *, ping_seconds: int = 10) -> None:
         self.settings = settings
         self.listeners: set[Callable[[], None]] = set()
+        self.lookers = 0
+        """How many would `look` now: not more than one should."""
         self._purpose = purpose
         self._ping_seconds = ping_seconds
         self._client = EchelonClient(needs_tls=settings.needs_tls, on_violation=self._violated)
@@ -160,12 +162,8 @@ class Connection:
         return True
 
     def look(self) -> bool:
-        """Take what has come without waiting for a turn of the event loop; False if it has to turn for that."""
-        try:
-            return self._client.look()
-        except errors.ProtocolError:
-            self._client.abort()
-            return False
+        """Take what has come without waiting for a turn of the event loop. True: nothing has; else it should turn."""
+        return self._client.look()
 
     async def ask(
         self, subject: str, payload: bytes = b"", *, headers: Mapping[str, str] | None = None

@@ -82,17 +82,14 @@ class Parser:
     def parse_messages(self, data: bytes) -> bytes:
         """Take in what was received, up to a line that begins no message; returns the rest, which is to be parsed.
 
-        Not while `is_busy`. Raises ProtocolError.
+        Not while `is_busy`.
         """
         self._parts.append(data)
         self._missing -= len(data)
         if self._missing > 0:
             return b""
         data = b"".join(self._parts)
-        try:
-            place, missing = self._take_messages(data, len(CRLF))
-        except (ValueError, IndexError):
-            raise ProtocolError from None
+        place, missing = self._take_messages(data, len(CRLF))
         end = len(data) if missing else place
         self._parts, self._missing = [data[place - 2 : end]], missing or 1
         return data[end:]
@@ -107,19 +104,20 @@ class Parser:
         return place, missing
 
     def _take_messages(self, data: bytes, place: int) -> tuple[int, int]:
-        """The same, up to a line that begins no message: nothing is missing then."""
+        """The same, up to what begins no message, or none as it should be: nothing is missing then."""
         no_run_before = 0
         while place < len(data):
             line_end = data.find(CRLF, place)
             if line_end < 0:
-                if len(data) - place > _MAX_LINE:
-                    raise ProtocolError
-                return place, 1
+                return place, int(len(data) - place <= _MAX_LINE)
             line = data[place:line_end]
             if not line.startswith((b"MSG ", b"HMSG ")):
                 return place, 0
-            words = line.split(b" ")
-            sink = self._sinks.get(words[2])
+            words, is_plain = line.split(b" "), line[0] == ord("M")
+            try:
+                sink, size, header = self._sinks.get(words[2]), int(words[-1]), 0 if is_plain else int(words[-2])
+            except (ValueError, IndexError):
+                return place, 0
             if sink and sink.take_run and place >= no_run_before:
                 after = sink.take_run(data, place)
                 if after < place + RUN_BYTES:
@@ -128,14 +126,12 @@ class Parser:
                     place = after
                     continue
             start = line_end + 2
-            end = start + int(words[-1])
+            end = start + size
             if end + 2 > len(data):
                 return place, end + 2 - len(data)
             if sink:
-                is_plain = line[0] == ord("M")
-                header_end = start if is_plain else start + int(words[-2])
                 reply = words[3] if len(words) == (5 if is_plain else 6) else b""
-                sink.take(words[1], reply, data[start:header_end], data[header_end:end])
+                sink.take(words[1], reply, data[start : start + header], data[start + header : end])
             place = end + 2
         return place, 1
 
