@@ -47,7 +47,9 @@ def started(*words: str) -> "subprocess.Popen[str]":
     """A command as a process of its own, with a JVM that starts quickly."""
     command = [sys.executable, "-m", "echelon.cli", *words]
     environment = {**os.environ, **QUICK_JAVA}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, process_group=0, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def end(process: "subprocess.Popen[str]") -> None:
@@ -78,7 +80,7 @@ def several() -> Iterator[Several]:
 
 
 @pytest.mark.timeout(240)
-def test_a_pipeline_runs_until_sigterm_and_audits_find_what_is_damaged_before_and_after_a_reset_that_kept_the_output(
+def test_a_pipeline_runs_until_ctrl_c_and_audits_find_what_is_damaged_before_and_after_a_reset_that_kept_the_output(
     nats_server: NatsServer, several: Several, tmp_path: Path
 ) -> None:
     with skip_if_missing():
@@ -140,7 +142,7 @@ def test_a_pipeline_runs_until_sigterm_and_audits_find_what_is_damaged_before_an
         until_done(_MESSAGES + _MORE)
         place.echelon("reset", group, "--to-time", between, "--keep-output", "--execute")
         until_done(_MESSAGES + 2 * _MORE)
-        running.send_signal(signal.SIGTERM)
+        os.killpg(running.pid, signal.SIGINT)  # As a terminal does.
         # A worker that Spark hangs up on meanwhile prints a traceback.
         _, told = ended(running, 0, quiet=False)
         assert "the seat of m1 is taken" in told
