@@ -10,6 +10,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -131,9 +132,23 @@ async def fetch_and_ack(url: str) -> float:
     return rate
 
 
-def handle_slowly(_message: Message) -> None:
-    """Take a millisecond, as a call of another service would."""
-    time.sleep(0.001)
+def handle_slowly(milliseconds: float, _message: Message) -> None:
+    """Take a while, as a call of another service would."""
+    time.sleep(milliseconds / 1000)
+
+
+def grow(url: str, stream: Stream) -> list[Row]:
+    """How throughput grows with lanes, for handlers that take longer and longer."""
+    rows: list[Row] = []
+    for milliseconds in (0.2, 1.0, 5.0):
+        handler, count = partial(handle_slowly, milliseconds), min(10_000, int(8_000 / milliseconds))
+        rates = {lanes: apart(url, stream, handler, Options(lanes=lanes), count)[0] for lanes in (1, 4, 16)}
+        name = f"NATS, handlers of {milliseconds:g} ms"
+        rows += [
+            row(f"{name}, {lanes} lanes", rates[lanes], "messages/s", peer_name="1 lane", peer=rates[1], target=least)
+            for lanes, least in ((4, 2), (16, 5 if milliseconds >= 1 else 2))
+        ]
+    return rows
 
 
 def on_nats() -> list[Row]:
@@ -148,13 +163,13 @@ def on_nats() -> list[Row]:
             single.append(rate)
             memory.append(taken)
             batched.append(apart(server.url, stream, handle_all, Options(batch=True), MESSAGES)[0])
-        slow = {lanes: apart(server.url, stream, handle_slowly, Options(lanes=lanes), 10_000)[0] for lanes in (1, 16)}
+        growth = grow(server.url, stream)
     peer, middle = "nats-py fetch and ack", statistics.median
     return [
         row("NATS, a message at a time", middle(single), "messages/s", peer_name=peer, peer=middle(plain), target=5),
         row("NATS, batches", middle(batched), "messages/s", peer_name=peer, peer=middle(plain), target=5),
         row("NATS, memory", max(memory), "MiB", peer_name="bound", peer=MEMORY, less_is_better=True),
-        row("NATS, handlers of 1 ms, 16 lanes", slow[16], "messages/s", peer_name="1 lane", peer=slow[1], target=5),
+        *growth,
     ]
 
 

@@ -10,7 +10,7 @@ _SECONDS: Final = 1.0
 
 
 async def why_not_stored(connection: Connection, topic: str, error: Unreachable) -> BrokerError:
-    """What to raise instead of `error`, as far as the brokers tell: StorageFull, or Unreachable."""
+    """What to raise instead of `error`, as far as the brokers tell: StorageFull, StreamNotFound, or Unreachable."""
     try:
         async with asyncio.timeout(_SECONDS):
             found = await connection.admin.topic(topic)
@@ -19,8 +19,8 @@ async def why_not_stored(connection: Connection, topic: str, error: Unreachable)
             f"{error.what}; no broker answers at {connection.settings.servers}",
             remedy="Check that one runs and can be reached. If its log folders fail, a broker stops; its log says so",
         )
-    except StreamNotFound:
-        return error
+    except StreamNotFound as missing:  # It was deleted while librdkafka tried.
+        return missing
     if found.leaderless:
         return StorageFull(
             f"{error.what}; its replicas are on brokers that run, and none of them can store it",

@@ -47,7 +47,8 @@ class KafkaLog:
         except StreamNotFound as error:
             raise self._gone() from error
         except Unreachable as error:
-            raise await why_not_stored(self._connection, self._topic, error) from error
+            why = await why_not_stored(self._connection, self._topic, error)
+            raise (self._gone() if isinstance(why, StreamNotFound) else why) from error
 
     async def bounds(self) -> Bounds:
         """The oldest offset in the log, and one past the newest."""
