@@ -75,7 +75,7 @@ async def in_thread(pool: Executor, function: Callable[[Given], Result], given: 
 
 
 async def ended(future: "Future[Result]") -> Result:
-    """What a thread's call ends with, in which `in_thread` waits for it."""
+    """What a call that a thread makes ends with, waited for as `in_thread` does."""
     try:
         return await asyncio.wrap_future(future)
     except asyncio.CancelledError:
