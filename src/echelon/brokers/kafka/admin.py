@@ -4,7 +4,7 @@ librdkafka answers from a thread of its own; nothing here blocks the loop.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client 
 )
 from msgspec import Struct
 
-from echelon.brokers.kafka.faults import fault, is_denial
+from echelon.brokers.kafka.faults import MISSING, fault, is_denial
 from echelon.brokers.kafka.settings import Settings
 from echelon.errors import InvalidConfig, StreamNotFound, Unreachable
 from echelon.model import Bounds
@@ -152,12 +152,23 @@ class Admin:
                     )
                 offsets[place.partition] = found.offset
             if len(offsets) < len(partitions):
-                if missing[-1] >= (await self.topic(topic)).partitions:
+                if missing[-1] not in await self._partitions(topic):
                     raise StreamNotFound(f"the topic {topic} has no partition {missing[-1]}")
                 if asyncio.get_running_loop().time() > deadline:
                     raise Unreachable(f"no broker leads partition {missing[0]} of {topic}")
                 await asyncio.sleep(_AGAIN)
         return offsets
+
+    async def _partitions(self, topic: str) -> Collection[int]:
+        """The numbers of a topic's partitions, after which the client knows who leads them. Raises StreamNotFound.
+
+        Unlike `topic` this asks any broker: after an outage the client may not know the controller for seconds.
+        """
+        doing = f"find the topic {topic}"
+        found = (await self._metadata(topic, doing)).topics[topic]
+        if found.error is not None and found.error.name() in MISSING:
+            raise fault(found.error, doing)
+        return found.partitions
 
     async def _settle(self, name: str, *, is_there: bool) -> None:
         """Wait until the brokers know that a topic was created and is led, or that it was deleted."""

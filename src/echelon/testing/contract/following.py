@@ -8,7 +8,7 @@ import pytest
 from echelon.brokers.base import Log
 from echelon.errors import EchelonError, GroupNotFound
 from echelon.model import Entry
-from echelon.testing.contract.harness import Harness, append_again, closing, name, scenario, take
+from echelon.testing.contract.harness import Harness, again, append_again, closing, name, scenario, take
 
 
 class FollowContract:
@@ -94,7 +94,7 @@ class FollowContract:
                 got += await waiting
                 while got[-1].sequence < last:
                     got += await take(entries, 1)
-            assert got == await log.read(start, last + 1)
+            assert got == await again(lambda: log.read(start, last + 1))
         self._check_kept(got)
 
     @staticmethod

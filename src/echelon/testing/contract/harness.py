@@ -124,11 +124,16 @@ async def whole(reader: Reader, count: int) -> dict[int, list[Message]]:
             await asyncio.sleep(0.02)
 
 
-async def append_again(log: Log, data: bytes) -> int:
-    """Append until it is answered, as long as the server may still be coming back."""
+async def again(ask: Callable[[], Awaitable[T]]) -> T:
+    """What a request gives, asked until it is answered: the server may still be coming back."""
     async with asyncio.timeout(SECONDS):
         while True:
             try:
-                return await log.append(data)
+                return await ask()
             except Unreachable:
                 await asyncio.sleep(0.05)
+
+
+async def append_again(log: Log, data: bytes) -> int:
+    """Append until it is answered."""
+    return await again(lambda: log.append(data))

@@ -6,7 +6,7 @@ import pytest
 
 from echelon.errors import EchelonError, OutOfRange, StreamNotFound
 from echelon.model import Message
-from echelon.testing.contract.harness import Harness, Sent, closing, name, read_all, scenario, take, whole
+from echelon.testing.contract.harness import Harness, Sent, again, closing, name, read_all, scenario, take, whole
 
 
 class TailContract:
@@ -90,7 +90,7 @@ class TailContract:
                 await asyncio.sleep(0.5)
                 await harness.start()
                 await harness.publish(described, [Sent(key, b"after") for key in keys])
-                after = await whole(reader, 2 * len(keys))
+                after = await again(lambda: whole(reader, 2 * len(keys)))
                 for number, tail in enumerate(tails):
                     got[number] += await waiting[number]
                     got[number] += await take(tail, len(after[number]) - len(got[number]))
