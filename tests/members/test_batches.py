@@ -201,7 +201,7 @@ def test_a_drain_does_not_wait_for_a_message_that_is_to_be_retried() -> None:
         await until(lambda: len(played.runs) == 3)
         await asyncio.sleep(0.01)
         played.batches.stop(cancel=False)
-        await until(lambda: not played.batches.busy, 1.0)
+        await until(lambda: not played.batches.busy)
         assert played.batches.position == 2
 
     play(body)

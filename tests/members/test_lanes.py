@@ -393,7 +393,7 @@ def test_a_drain_does_not_wait_for_a_key_that_is_to_be_retried(waits: bool) -> N
         await played.lanes.put(run_of("abc"))
         await until(lambda: len(played.done) == 2)
         played.lanes.stop(cancel=False)
-        await until(lambda: not played.lanes.busy, 1.0)
+        await until(lambda: not played.lanes.busy)
         assert played.lanes.position == 2
 
     play(body)
@@ -501,7 +501,7 @@ def test_a_fenced_instance_stops_at_once(waits: bool) -> None:
         await played.lanes.put(run_of("ab"))
         await asyncio.sleep(0.02)
         played.lanes.stop(cancel=True)
-        await until(lambda: not played.lanes.busy, 1.0)
+        await until(lambda: not played.lanes.busy)
 
     play(body)
 

@@ -120,7 +120,7 @@ def test_a_server_that_hangs_in_a_commit_is_unreachable_in_time(harness: Postgre
                 began = time.monotonic()
                 with pytest.raises(Unreachable, match=r"did not answer within 0\.5 s"):
                     await transaction.commit(1)
-                assert time.monotonic() - began < 1
+                assert time.monotonic() - began < 5
             assert await owner.open() == 0
             assert await owner.commit(2)
             os.kill(process, signal.SIGCONT)
