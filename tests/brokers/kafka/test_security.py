@@ -56,7 +56,7 @@ def test_credentials_come_from_the_environment(secure_kafka: SecureKafka, monkey
 def test_a_wrong_password_is_denied_and_not_shown(way: str, secure_kafka: SecureKafka) -> None:
     server, security = secure_kafka(way)
     with pytest.raises(Denied) as caught:
-        asyncio.run(use(KafkaBroker(server.url, **{**options(security), "password": "guessed"})))
+        asyncio.run(use(KafkaBroker(server.url, timeout=2, **{**options(security), "password": "guessed"})))
     assert "guessed" not in str(caught.value)
 
 

@@ -4,9 +4,10 @@ librdkafka answers from a thread of its own; nothing here blocks the loop.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import (
     OFFSET_INVALID,
@@ -29,9 +30,13 @@ from echelon.brokers.kafka.settings import Settings
 from echelon.errors import InvalidConfig, StreamNotFound, Unreachable
 from echelon.model import Bounds
 
+T = TypeVar("T")
+
 # How often a request that is not answered yet is looked at for denied credentials, in seconds.
 _LOOK: Final = 0.1
 _AGAIN: Final = 0.05
+# How long a broker of a cluster may not know a topic that the others know, in seconds.
+_SPREAD: Final = 1.0
 # To ask for one topic, though there is none of this name, so that not all are told.
 _NO_TOPIC: Final = "__echelon"
 _WRONG_LEADER: Final = frozenset(
@@ -71,6 +76,7 @@ class Admin:
         self._isolation = (
             IsolationLevel.READ_UNCOMMITTED if settings.reads_uncommitted else IsolationLevel.READ_COMMITTED
         )
+        self._is_cluster = False
         self._errors: list[KafkaError] = []
         properties: dict[str, Any] = {**settings.properties, "error_cb": self._errors.append}
         # With `none`, an administrative client with a request under way spins while the broker is away.
@@ -82,7 +88,9 @@ class Admin:
 
     async def brokers(self) -> int:
         """How many brokers the cluster has."""
-        return len((await self._metadata(_NO_TOPIC, f"reach Kafka at {self._servers}")).brokers)
+        count = len((await self._metadata(_NO_TOPIC, f"reach Kafka at {self._servers}")).brokers)
+        self._is_cluster = count > 1
+        return count
 
     async def topics(self) -> list[str]:
         """The names of all topics that may be seen."""
@@ -90,6 +98,9 @@ class Admin:
 
     async def topic(self, name: str) -> Topic:
         """Who a topic is, and its size. Raises StreamNotFound."""
+        return await self._despite_spread(partial(self._describe, name))
+
+    async def _describe(self, name: str) -> Topic:
         answers = self._client.describe_topics(TopicCollection([name]), request_timeout=self._timeout)
         found = await self._result(answers[name], f"find the topic {name}")
         replicas = {partition.id: partition.replicas for partition in found.partitions}
@@ -136,6 +147,9 @@ class Admin:
         await self._result(answers[group], f"delete the consumer group {group}", unless=unless)
 
     async def _offsets(self, topic: str, partitions: list[int], which: OffsetSpec) -> dict[int, int]:
+        return await self._despite_spread(partial(self._list_offsets, topic, partitions, which))
+
+    async def _list_offsets(self, topic: str, partitions: list[int], which: OffsetSpec) -> dict[int, int]:
         """Asks again for as long as the client takes a broker for the leader that is not, or not yet."""
         offsets: dict[int, int] = {}
         deadline = asyncio.get_running_loop().time() + self._timeout
@@ -169,6 +183,18 @@ class Admin:
         if found.error is not None and found.error.name() in MISSING:
             raise fault(found.error, doing)
         return found.partitions
+
+    async def _despite_spread(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """What is found; StreamNotFound counts only if it lasts, since the brokers of a cluster learn one by one."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (_SPREAD if self._is_cluster else 0)
+        while True:
+            try:
+                return await ask()
+            except StreamNotFound:
+                if loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(_AGAIN)
 
     async def _settle(self, name: str, *, is_there: bool) -> None:
         """Wait until the brokers know that a topic was created and is led, or that it was deleted."""
