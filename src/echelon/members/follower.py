@@ -80,6 +80,8 @@ class Follower:
         self._on_entry = on_entry
         self._on_void = on_void
         self._last: Entry | None = None
+        # What was applied since the ground was last checked, after the last entry that was.
+        self._unchecked: list[Entry] = []
 
     @property
     def last(self) -> Entry:
@@ -91,6 +93,7 @@ class Follower:
         """Read the world as it is now. Raises GroupNotFound, LogBroken, UnknownVersion, Unreachable."""
         self.world, entries = await read_world(self._log)
         self._last = entries[-1]
+        self._unchecked = entries[-1:]
 
     async def run(self) -> None:
         """Follow the log until cancelled. Raises what `open` raises, if the log has to be read anew."""
@@ -129,19 +132,26 @@ class Follower:
     def _take(self, entry: Entry) -> None:
         record = decode(entry.data)
         if record is None:
+            if not self.unreadable:
+                logger.warning("entry %d of the group's log is no record; such entries are passed over", entry.sequence)
             self.unreadable += 1
         counted = apply(self.world, entry, record)
         self._last = entry
+        self._unchecked.append(entry)
         self._on_entry(entry, record, counted)
 
     async def _check_ground(self) -> None:
-        """Ask again, every interval, for the last entry that was applied: the ground that this world stands on."""
+        """Ask again, every interval, for what was applied since: the ground that this world stands on.
+
+        All of it, since a log that lost its tail may have got another one before anybody asks.
+        """
         while True:
             await asyncio.sleep(max(0.1, self.world.interval / 1000))
-            last = self.last
+            applied = self._unchecked.copy()
             try:
-                found = await self._log.read(last.sequence, last.sequence + 1)
+                found = await self._log.read(applied[0].sequence, applied[-1].sequence + 1)
             except Unreachable:
                 continue
-            if found != [last]:
+            if found != applied:
                 raise _Void
+            del self._unchecked[: len(applied) - 1]
