@@ -5,10 +5,13 @@ groups are written by Echelon in the reference's format, so that consumers have 
 ack pending, and 6 s of ack wait and of pin, the least that the reference takes. Echelon's own groups have their default
 interval of 3 s, after two of which a silent instance is replaced. `apart`: as if its processes were on two machines,
 where nobody can see that one is gone.
+
+Failing over is measured twice. Under load a message is always under way, and who takes over waits until that one's ack
+wait is over. Where messages are rare none is, and who takes over waits until the pin's timeout is over since the last
+request of the process that was killed: then it matters how often an instance asks.
 """
 
 import asyncio
-import random
 import shutil
 import statistics
 import subprocess
@@ -22,6 +25,7 @@ from pathlib import Path
 import msgspec
 import nats
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from echelon.brokers.connect import open_broker
 from echelon.group.config import Stream
@@ -29,6 +33,7 @@ from echelon.keys import TokensKey
 from echelon.local import NatsServer
 from echelon.members.admin import create_group
 from echelon.pcg import StaticConfig, open_groups
+from pcg_member import SECONDS as HANDLING_SECONDS
 from report import Row, main, row
 
 FOLDER = Path(__file__).parent
@@ -39,12 +44,37 @@ PARTITIONS = 12
 DATA = b"x" * 150
 MESSAGES = 15_000
 RATE_ROUNDS = 5
-FAILOVER_ROUNDS = 3
-RATE = 200  # messages a second while processes are killed, twice what they can handle: a message is always under way
-SIDE_BY_SIDE = 2  # groups of each kind whose processes are killed at the same time
 SETTLE_SECONDS = 7.0  # in which a stand-by has long been one, in every kind of group
-# The server delivers a message again when the ack wait is over, whoever asks; what is more or less than that is noise.
-NOT_SLOWER = 0.98
+ACK_WAIT = 6.0
+ASK_SECONDS = ACK_WAIT / 2  # in which every instance asks again at the latest, in either language
+SLICE_SECONDS = 0.004  # that a process may have a processor before another one gets it
+NO_TARGET = 0.0  # of rows that only tell
+
+
+class Load(msgspec.Struct, frozen=True):
+    """Messages while processes are killed: so many a second. In each round some pairs of each kind run side by side."""
+
+    rate: float
+    kinds: tuple[str, ...]
+    rounds: int
+    pairs: int
+    expected: float
+    """Seconds that failing over takes by the server's timers alone."""
+
+    def not_slower(self) -> float:
+        """The least ratio of two times that differ by no more than noise.
+
+        The process may be killed at the beginning of a message or at its end; and who is to handle the next one may
+        have to wait until every other process of the round has had its turn.
+        """
+        processes = 2 * self.pairs * (len(self.kinds) + 1)
+        return self.expected / (self.expected + HANDLING_SECONDS + processes * SLICE_SECONDS)
+
+
+# Twice what a process can handle: a message is always under way.
+LOADED = Load(rate=200, kinds=("coroutine", "own", "apart"), rounds=3, pairs=2, expected=ACK_WAIT)
+# Hardly ever is one under way. A kill finds the last request half as old, in the middle, as it can be.
+RARE = Load(rate=1, kinds=("coroutine",), rounds=1, pairs=6, expected=ACK_WAIT - ASK_SECONDS / 2)
 
 
 class Peer:
@@ -133,11 +163,29 @@ def subject(stream: str, number: int) -> str:
     return f"{number % PARTITIONS}.{stream}.{number % SUBJECTS}"
 
 
+class Requests:
+    """Requests of pinned instances, as they reach the server: each begins the pin's timeout anew."""
+
+    def __init__(self) -> None:
+        self._seen: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+
+    async def note(self, message: Msg) -> None:
+        """A request for messages."""
+        if b'"id"' in message.data:
+            self._seen[message.subject.rpartition(".")[2]].set()
+
+    async def next(self, consumer: str) -> None:
+        """Wait for the next one to a consumer."""
+        self._seen[consumer].clear()
+        await self._seen[consumer].wait()
+
+
 class Pair:
     """The active process of a group and the one that stands by; each writes down when it handled a message."""
 
     def __init__(self, bench: Bench, kind: str, stream: str, group: str) -> None:
         self.kind = kind
+        self._consumer = f"{group}-m"
         self._command = bench.command(kind, stream, group, 0)
         self._outputs = [bench.folder / f"{group}-{number}" for number in range(2)]
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -155,8 +203,14 @@ class Pair:
                 return int(line) / 1e9
             await asyncio.sleep(0.01)
 
-    async def fail_over(self) -> float:
-        """Milliseconds from SIGKILL of the active process to the first message that the other handles."""
+    async def fail_over(self, requests: Requests, delay: float) -> float:
+        """Milliseconds from SIGKILL of the active process to the first message that the other handles.
+
+        It is killed so many seconds after a request.
+        """
+        if self.kind in ("go", "coroutine"):
+            await requests.next(self._consumer)
+        await asyncio.sleep(delay)
         if self._outputs[1].stat().st_size:
             raise RuntimeError(f"{self.kind}: the stand-by was active before")
         self._processes[0].kill()
@@ -170,24 +224,32 @@ class Pair:
             process.wait()
 
 
-async def failover(bench: Bench) -> dict[str, float]:
-    """Milliseconds that messages wait when the active process is killed, for each kind."""
+async def failover(bench: Bench, load: Load) -> dict[str, float]:
+    """Milliseconds that messages wait when the active process is killed, for each kind.
+
+    The kills of a kind are spread evenly over the time from one request to the next, so that few are enough.
+    """
     client = await nats.connect(bench.url)
     times: defaultdict[str, list[float]] = defaultdict(list)
-    for _ in range(FAILOVER_ROUNDS):
+    for number in range(load.rounds):
         stream = await bench.make_stream(client)
-        publishing = asyncio.ensure_future(publish(client, stream))
-        kinds = bench.kinds("coroutine", "own", "apart") * SIDE_BY_SIDE
-        pairs = [Pair(bench, kind, stream, await bench.make_group(kind, stream)) for kind in kinds]
+        requests = Requests()
+        await client.subscribe(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.>", cb=requests.note)
+        publishing = asyncio.ensure_future(publish(client, stream, load.rate))
+        kills = load.rounds * load.pairs
+        delays = [ASK_SECONDS * (number + load.rounds * pair + 0.5) / kills for pair in range(load.pairs)]
+        chosen = [(kind, delay) for kind in bench.kinds(*load.kinds) for delay in delays]
+        pairs = [Pair(bench, kind, stream, await bench.make_group(kind, stream)) for kind, _ in chosen]
         try:
-            for number in range(2):
-                for pair in pairs:
-                    pair.launch()
-                if number == 0:
-                    await asyncio.gather(*(pair.first(0) for pair in pairs))
-            # At no particular moment of anybody's period.
-            await asyncio.sleep(SETTLE_SECONDS + random.uniform(0, 3))
-            found = await asyncio.gather(*(pair.fail_over() for pair in pairs))
+            for pair in pairs:
+                pair.launch()
+            await asyncio.gather(*(pair.first(0) for pair in pairs))
+            for pair in pairs:
+                pair.launch()
+            await asyncio.sleep(SETTLE_SECONDS)
+            found = await asyncio.gather(
+                *(pair.fail_over(requests, delay) for pair, (_, delay) in zip(pairs, chosen, strict=True))
+            )
         finally:
             for pair in pairs:
                 pair.close()
@@ -198,11 +260,11 @@ async def failover(bench: Bench) -> dict[str, float]:
     return {kind: statistics.median(found) for kind, found in times.items()}
 
 
-async def publish(client: Client, stream: str) -> None:
+async def publish(client: Client, stream: str, rate: float) -> None:
     """Publish at a steady rate until cancelled."""
     began, sent = time.monotonic(), 0
     while True:
-        while sent < (time.monotonic() - began) * RATE:
+        while sent < (time.monotonic() - began) * rate:
             await client.publish(subject(stream, sent), DATA)
             sent += 1
         await asyncio.sleep(0.002)
@@ -221,7 +283,7 @@ class Figures(msgspec.Struct, frozen=True):
         ours, theirs = self.found[kind], self.found.get(peer)
         peer_name = self.go if peer == "go" else "JetStream-native group"
         if theirs is None:
-            return Row(name=name, ours=ours, peer_name=peer_name, peer=0, unit=self.unit, ratio=0, target=0)
+            return Row(name=name, ours=ours, peer_name=peer_name, peer=0, unit=self.unit, ratio=0, target=NO_TARGET)
         less = self.unit == "ms"
         return row(name, ours, self.unit, peer_name=peer_name, peer=theirs, target=target, less_is_better=less)
 
@@ -229,16 +291,18 @@ class Figures(msgspec.Struct, frozen=True):
 async def measure(bench: Bench) -> list[Row]:
     """All rows."""
     rates = Figures("messages/s", await throughput(bench), bench.peer.name)
-    times = Figures("ms", await failover(bench), bench.peer.name)
+    times = Figures("ms", await failover(bench, LOADED), bench.peer.name)
+    rare = Figures("ms", await failover(bench, RARE), bench.peer.name)
     order, killed = "strict order", "SIGKILL to the next message"
     return [
         rates.row(f"{order}, coroutine function", "coroutine", "go", 0.9),
-        rates.row(f"{order}, plain function", "plain", "go", 0),
+        rates.row(f"{order}, plain function", "plain", "go", NO_TARGET),
         rates.row(f"{order}, own group", "own", "go", 1.0),
         rates.row(f"{order}, own group", "own", "coroutine", 1.0),
-        times.row(killed, "coroutine", "go", NOT_SLOWER),
-        times.row(f"{killed}, own group, apart", "apart", "go", 0),
-        times.row(f"{killed}, own group, apart", "apart", "coroutine", 0),
+        times.row(killed, "coroutine", "go", LOADED.not_slower()),
+        rare.row(f"{killed}, messages are rare", "coroutine", "go", RARE.not_slower()),
+        times.row(f"{killed}, own group, apart", "apart", "go", NO_TARGET),
+        times.row(f"{killed}, own group, apart", "apart", "coroutine", NO_TARGET),
         times.row(f"{killed}, own group, same machine", "own", "go", 1.0),
         times.row(f"{killed}, own group, same machine", "own", "coroutine", 1.0),
     ]

@@ -13,7 +13,7 @@ import msgspec
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One measured figure. `ratio` is that of the two figures, the way round that makes a larger one better.
 
-    Where there is no peer, the bound that must hold stands in its place.
+    Where there is no peer, the bound that must hold stands in its place. A target of 0: the row only tells.
     """
 
     name: str
@@ -42,7 +42,7 @@ def table(rows: Sequence[Row]) -> str:
     """The rows as lines of aligned text, under a heading."""
     cells = [("name", "ours", "peer", "unit", "peer is", "ratio", "target")]
     cells += [
-        (r.name, _figure(r.ours), _figure(r.peer), r.unit, r.peer_name, f"{r.ratio:.2f}", f"{r.target:.2f}")
+        (r.name, _figure(r.ours), _figure(r.peer), r.unit, r.peer_name, f"{r.ratio:.2f}", _target(r.target))
         for r in rows
     ]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -62,3 +62,7 @@ def main(run: Callable[[], list[Row]]) -> None:
 
 def _figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _target(value: float) -> str:
+    return f"{value:.2f}" if value else "-"

@@ -67,13 +67,17 @@ class Faulty(PostgresLedger):
             os.kill(os.getpid(), signal.SIGSTOP if self._cast.freeze else signal.SIGKILL)
 
 
+def write(cursor: Cursor, stream: str, message: Message, name: str) -> None:
+    """The result of a message."""
+    values = (stream, message.subject.rpartition(".")[2], int(message.data), name)
+    cursor.execute("INSERT INTO results (stream, key, number, name) VALUES (%s, %s, %s, %s)", values)
+
+
 async def main(cast: Cast) -> None:
     """Be the instance until drained."""
 
     async def handle(message: Message, cursor: Cursor) -> None:
-        key = message.subject.rpartition(".")[2]
-        cursor.execute("INSERT INTO results (stream, key, number, name) VALUES (%s, %s, %s, %s)",
-                       (cast.stream, key, int(message.data), cast.name))  # fmt: skip
+        write(cursor, cast.stream, message, cast.name)
 
     options = Options(ack_wait=cast.ack_wait, ledger=Faulty(cast))
     async with open_groups(cast.url) as groups:

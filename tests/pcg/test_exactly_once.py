@@ -15,11 +15,11 @@ import pytest
 from echelon.errors import InvalidConfig, Unreachable
 from echelon.local import NatsServer
 from echelon.model import Message
-from echelon.pcg import Member, Options, StaticConfig
+from echelon.pcg import Member, Options
 from echelon.pcg.ledger import Source
 from echelon.pcg.postgres import Cursor, PostgresLedger
-from tests.pcg.accountant import Cast, Moment
-from tests.pcg.stage import ROOT, Stage, staged
+from tests.pcg.accountant import Cast, Moment, write
+from tests.pcg.stage import ROOT, Stage, create, staged
 from tests.postgres_server import PostgresServer
 
 
@@ -60,13 +60,16 @@ def check_once(stage: Stage, server: PostgresServer) -> None:
         assert [number for number, _ in found[key]] == list(range(count)), (key, found[key])
 
 
-@pytest.mark.parametrize("moment", ["handling", "prepared", "acknowledged"])
+@pytest.mark.parametrize(
+    ("kind", "moment"),
+    [("elastic", "handling"), ("elastic", "prepared"), ("elastic", "acknowledged"), ("static", "acknowledged")],
+)
 def test_each_message_has_its_effect_once_when_the_process_is_killed(
-    nats_server: NatsServer, tmp_path: Path, preparing_postgres: PostgresServer, moment: Moment
+    nats_server: NatsServer, tmp_path: Path, preparing_postgres: PostgresServer, kind: str, moment: Moment
 ) -> None:
     async def run() -> None:
         async with staged(nats_server.url, tmp_path) as stage:
-            await stage.create(stage.elastic(4, "m"))
+            await create(stage, kind, "m")
             await stage.publish(30, keys=5)
             launch(stage, preparing_postgres, "a", moment)
             assert await asyncio.to_thread(stage.processes["a"].wait, 20) == -signal.SIGKILL
@@ -127,25 +130,6 @@ def test_each_message_has_its_effect_once_when_the_database_is_restarted(
     asyncio.run(run())
 
 
-def test_a_static_group_processes_exactly_once_too(
-    nats_server: NatsServer, tmp_path: Path, preparing_postgres: PostgresServer
-) -> None:
-    async def run() -> None:
-        async with staged(nats_server.url, tmp_path) as stage:
-            stage.stream = await stage.partitioned_stream(4)
-            await stage.create(StaticConfig(max_members=4, members=("m",)))
-            await stage.publish(30, keys=5)
-            launch(stage, preparing_postgres, "a", "acknowledged")
-            assert await asyncio.to_thread(stage.processes["a"].wait, 20) == -signal.SIGKILL
-            assert prepared(preparing_postgres) == 1
-            launch(stage, preparing_postgres, "b")
-            await until_all_written(stage, preparing_postgres)
-            check_once(stage, preparing_postgres)
-            assert prepared(preparing_postgres) == 0
-
-    asyncio.run(run())
-
-
 def test_a_handler_that_fails_leaves_nothing_behind(
     nats_server: NatsServer, tmp_path: Path, preparing_postgres: PostgresServer
 ) -> None:
@@ -157,8 +141,7 @@ def test_a_handler_that_fails_leaves_nothing_behind(
 
             def handle(message: Message, cursor: Cursor) -> None:
                 nonlocal failures
-                values = (stage.stream, "k0", int(message.data), "a")
-                cursor.execute("INSERT INTO results (stream, key, number, name) VALUES (%s, %s, %s, %s)", values)
+                write(cursor, stage.stream, message, "a")
                 if message.data == b"1" and failures < 2:
                     failures += 1
                     raise ValueError("not now")
@@ -188,17 +171,16 @@ def test_a_dead_letter_is_acknowledged_once_and_what_follows_it_is_processed(
             def handle(message: Message, cursor: Cursor) -> None:
                 number = int(message.data)
                 calls.append(number)
-                values = (stage.stream, "k0", number, "a")
-                cursor.execute("INSERT INTO results (stream, key, number, name) VALUES (%s, %s, %s, %s)", values)
+                write(cursor, stage.stream, message, "a")
                 if number == 1:
                     raise ValueError("cannot be read")
 
             ledger = PostgresLedger(preparing_postgres.conninfo)
-            options = Options(ack_wait=1, retries=1, backoff=(0.01, 0.01), on_failure="dead_letter", ledger=ledger)
+            options = Options(ack_wait=0.5, retries=1, backoff=(0.01, 0.01), on_failure="dead_letter", ledger=ledger)
             member = Member(stage.groups, stage.stream, "g", "m", handle, options=options)
             running = asyncio.ensure_future(member.run())
             await stage.until(lambda: member.counters.messages == 4)
-            await asyncio.sleep(1.5)  # What is not acknowledged would be delivered again meanwhile.
+            await asyncio.sleep(0.8)  # What is not acknowledged would be delivered again meanwhile.
             info = await stage.groups.consumers.info(f"{stage.stream}-g", "m")
             member.drain()
             await running

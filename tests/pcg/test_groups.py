@@ -15,9 +15,33 @@ from echelon.errors import (
 )
 from echelon.local import NatsServer
 from echelon.pcg import ElasticConfig, MemberMapping, Options, PartitioningFilter, StaticConfig, open_groups
+from echelon.pcg.config import Kind
 from echelon.pcg.seat import consumer_config
 from tests.brokers.nats.harness import call
 from tests.pcg.stage import check_order, staged
+
+
+async def check_bucket(url: str, kind: Kind) -> None:
+    """The bucket is as the reference makes it: in a file, and all else as Go's client makes any bucket."""
+    config = (await call(url, f"STREAM.INFO.KV_{kind}-consumer-groups"))["config"]
+    assert {name: value for name, value in config.items() if value and name != "metadata"} == {
+        "name": f"KV_{kind}-consumer-groups",
+        "subjects": [f"$KV.{kind}-consumer-groups.>"],
+        "storage": "file",
+        "num_replicas": 1,
+        "max_msgs_per_subject": 1,
+        "max_msgs": -1,
+        "max_bytes": -1,
+        "max_msg_size": -1,
+        "max_consumers": -1,
+        "retention": "limits",
+        "compression": "none",
+        "discard": "new",
+        "duplicate_window": 120_000_000_000,
+        "deny_delete": True,
+        "allow_rollup_hdrs": True,
+        "allow_direct": True,
+    }
 
 
 def test_an_elastic_group_is_an_entry_and_a_work_queue(nats_server: NatsServer, tmp_path: Path) -> None:
@@ -26,10 +50,7 @@ def test_an_elastic_group_is_an_entry_and_a_work_queue(nats_server: NatsServer, 
             config = stage.elastic(5, max_buffered_msgs=1000)
             await stage.create(config)
             await stage.publish(30)
-            bucket = (await call(stage.url, "STREAM.INFO.KV_elastic-consumer-groups"))["config"]
-            assert (bucket["max_msgs_per_subject"], bucket["storage"], bucket["discard"]) == (1, "file", "new")
-            assert bucket["allow_rollup_hdrs"]
-            assert bucket["deny_delete"]
+            await check_bucket(stage.url, "elastic")
             queue = (await call(stage.url, f"STREAM.INFO.{stage.stream}-g"))["config"]
             assert (queue["retention"], queue["discard"], queue["max_msgs"]) == ("workqueue", "new", 1000)
             assert queue["allow_direct"]
@@ -85,6 +106,7 @@ def test_static_groups_never_change_and_take_only_their_own_consumers_with_them(
         async with staged(nats_server.url, tmp_path) as stage:
             config = StaticConfig(max_members=2, filters=("a.>",), members=("m1", "m2"))
             await stage.create(config)
+            await check_bucket(stage.url, "static")
             await stage.create(config)
             with pytest.raises(GroupExists):
                 await stage.create(StaticConfig(max_members=2, filters=("a.>",), members=("m1",)))

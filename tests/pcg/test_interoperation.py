@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 
@@ -182,7 +183,32 @@ def test_an_instance_in_go_and_one_in_python_stand_by_for_each_other(
     nats_server: NatsServer, tmp_path: Path, reference: Reference
 ) -> None:
     async def run() -> None:
+        # Side by side, for both wait for the ack wait most of the time.
+        await asyncio.gather(in_an_elastic_group(), in_a_static_group())
+
+    async def in_a_static_group() -> None:
         async with staged(nats_server.url, tmp_path) as stage:
+            stage.stream = await stage.partitioned_stream(4)
+            reference.create_static(stage.stream, "g", 4, "m", "n")
+            with ExitStack() as stack:
+                first = stack.enter_context(reference.consume("static", stage.stream, "g", "m", "go"))
+                stage.launch("py", "n", ack_wait=reference.ack_wait)
+                async with stage.publishing(rate=50):
+                    await until_go_has(stage, first)
+                    await stage.until_handled_by("py")
+                    second = stack.enter_context(reference.consume("static", stage.stream, "g", "n", "go for py"))
+                    stage.launch("py for go", "m", ack_wait=reference.ack_wait)
+                    await asyncio.gather(stage.until_waiting("m", 2), stage.until_waiting("n", 2))
+                    first.kill()
+                    stage.processes["py"].kill()
+                    killed = time.monotonic()
+                    await stage.until_handled_by("py for go", after=killed)
+                    await until_go_has(stage, second, killed)
+                await until_all_given(stage, [first, second])
+                check_shared(stage, first, second, repeats=2)
+
+    async def in_an_elastic_group() -> None:
+        async with staged(nats_server.url, tmp_path / "elastic") as stage:
             stream = stage.stream
             await stage.create(stage.elastic(4, "m", format=reference.format))
             async with stage.publishing(rate=50):

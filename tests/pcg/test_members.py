@@ -7,6 +7,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
+import nats
 import pytest
 
 from echelon.errors import GroupDeleted, GroupError, GroupNotFound, InvalidConfig
@@ -114,6 +115,26 @@ def test_an_only_instance_that_is_told_to_step_down_goes_on_at_once(nats_server:
                 await stage.groups.step_down(stage.stream, "g", "m")
             await stage.until_all_handled()
             check_order(stage, repeats=4)
+
+    asyncio.run(run())
+
+
+def test_an_instance_asks_no_more_often_than_it_must_to_keep_its_pin(nats_server: NatsServer, tmp_path: Path) -> None:
+    async def run() -> None:
+        async with staged(nats_server.url, tmp_path) as stage:
+            await stage.create(stage.elastic(2, "m"))
+            stage.join("a", "m", options=Options(ack_wait=1.0))
+            async with stage.publishing(rate=20):
+                await stage.until(lambda: stage.told == [("a", "active")])
+                client = await nats.connect(stage.url)
+                asked = await client.subscribe(f"$JS.API.CONSUMER.MSG.NEXT.{stage.stream}-g.m")
+                began = time.monotonic()
+                await asyncio.sleep(2.5)
+                # Whoever would take over has to wait until the pin's timeout is over since the last request.
+                assert asked.pending_msgs <= (time.monotonic() - began) / 0.5 + 1
+                await client.close()
+            await stage.until_all_handled()
+            check_order(stage)
 
     asyncio.run(run())
 
@@ -241,8 +262,8 @@ def test_a_handler_that_takes_longer_than_the_ack_wait_is_not_called_twice(
         async with staged(nats_server.url, tmp_path) as stage:
             await stage.create(stage.elastic(4, "m"))
             options = Options(ack_wait=0.6, max_ack_pending=max_ack_pending)
-            stage.join("a", "m", options=options, handler=lambda _: asyncio.sleep(1.5))
-            stage.join("b", "m", options=options, handler=lambda _: asyncio.sleep(1.5))
+            for name in ("a", "b"):
+                stage.join(name, "m", options=options, handler=lambda each: asyncio.sleep(1.3 * (each.data == b"0")))
             await stage.publish(2, keys=1)
             await stage.until_all_handled()
             check_order(stage)

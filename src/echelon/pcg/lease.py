@@ -1,9 +1,13 @@
 """How long an instance may take itself for the active one.
 
-The server pins a client until that has asked for nothing for the pin's timeout. An instance knows that it was pinned
-when it asks (which begins the timeout anew), asks next who is pinned, and is told its own id. From the moment it had
-asked it may begin with messages for one timeout, by its own clock, which counts a machine's sleep. So an instance
-that was suspended or cut off begins with nothing when it comes back, however much it had received.
+The server pins a client until that has asked for no messages for the pin's timeout. An instance knows that it was
+pinned when it asked for messages (which begins the timeout anew) if it asks after that who is pinned, and is told its
+own id. From the moment it had asked for messages it may begin with them for one timeout, by its own clock, which counts
+a machine's sleep. So an instance that was suspended or cut off begins with nothing when it comes back, however much it
+had received.
+
+Who takes over from one that was killed has to wait for the rest of that timeout. So an instance asks for messages no
+more often than it must, and only looks who is pinned in between.
 """
 
 import asyncio
@@ -46,6 +50,7 @@ class Lease:
         self._seat = seat
         self._counters = counters
         self._turn = turn
+        self._pin = int(seat.pin_seconds * 1000)
         self._period = min(seat.pin_seconds, seat.ack_wait) / 3
         self._is_active = False
         self._wanted = asyncio.Event()
@@ -101,17 +106,19 @@ class Lease:
             self._counters.fenced += 1
 
     async def _renew(self, pull: Pull, still_at_work: Callable[[], None]) -> None:
-        pin, asked = pull.pin, now()
+        pin = pull.pin
         if not pin:
             return
         self._note_lapse()
-        pull.renew()
+        if pull.asked + self._pin < now() + self._period * 1000:
+            pull.renew()  # What keeps the pin without that is late.
+        asked = int(pull.asked)
         info = await self._consumers.info(self._seat.stream, self._seat.consumer)
         self.pending, self.acknowledged = info.num_pending, info.ack_floor.stream_seq
         if pull.pin != pin:
             return
-        if info.pinned == pin:
-            self.until = asked + int(self._seat.pin_seconds * 1000)
+        if info.pinned == pin and asked:
+            self.until = asked + self._pin
             self._granted.set()
             if not self._is_active:
                 self._is_active = True

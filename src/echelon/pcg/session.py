@@ -10,6 +10,7 @@ from echelon.brokers.nats.pull_consumers import Consumers
 from echelon.brokers.nats.pull_message import Pulled
 from echelon.brokers.nats.pull_request import PullRequest
 from echelon.errors import BrokerError
+from echelon.members.clock import now
 from echelon.members.counters import Counters
 from echelon.pcg.lease import Lease, Turn
 from echelon.pcg.seat import Seat
@@ -18,7 +19,8 @@ logger = logging.getLogger(__name__)
 
 # The server adds it to what a stream sources from another: that one's name, the sequence there, and more.
 _ORIGIN: Final = re.compile(rb"\r\nNats-Stream-Source: \S+ (\d+) ")
-_LEAST_EXPIRY: Final = 1.0
+_LEAST_EXPIRY: Final = 0.5
+_LEAST_BATCH: Final = 500  # as in Go
 _TURN: Final = 0.2
 
 
@@ -64,8 +66,9 @@ class Session:
         self._handling = handling
         self._counters = counters
         # Twice what can come: what is asked for is never the limit.
-        batch = max(2 * seat.max_ack_pending, 100)
-        expires = max(seat.ack_wait / 2, _LEAST_EXPIRY)
+        batch = max(2 * seat.max_ack_pending, _LEAST_BATCH)
+        # It is asked for so often that one request may be late, and no more often: see `lease`.
+        expires = max(min(seat.pin_seconds, seat.ack_wait) / 2, _LEAST_EXPIRY)
         self.pull = Pull(
             consumers,
             seat.stream,
@@ -74,6 +77,7 @@ class Session:
             on_pinned=lambda _: self.lease.pinned(),
             on_unpinned=lambda _: self._lose(),
             spin=spin,
+            clock=now,
         )
         self._handled_before = handled
         self._last: Pulled | None = None

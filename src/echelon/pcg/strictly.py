@@ -48,6 +48,7 @@ class Strictly:
         self._failures = work.failures()
         self._account = account
         self._taken_over = ""
+        self._last: Pulled | None = None
         self._slow = 0
 
     async def work(self, session: Session) -> None:
@@ -56,20 +57,22 @@ class Strictly:
             for pulled in await session.take():
                 if session.leaving:
                     pulled.nak()
-                elif pulled.sequence == session.highest:
-                    pulled.ack()  # It was handled; the acknowledgement was lost.
+                elif self._last is not None and _comes_again(pulled, self._last):
+                    pulled.ack()
                 else:
                     await self._take(session, pulled)
 
     async def _take(self, session: Session, pulled: Pulled) -> None:
         session.under_way[pulled.sequence] = pulled
+        if pulled.sequence == session.highest:
+            session.highest = 0  # It is to be handled again.
         if not session.lease.holds:
             await session.lease.granted()
         session.idle = False
         try:
             handled = await self._settle(session, pulled, self._translator.message(pulled))
             session.idle = False  # What is handled is to be acknowledged, too.
-            session.highest = pulled.sequence
+            session.highest, self._last = pulled.sequence, pulled
             self._counters.messages += 1
             if self._account is None or not handled:  # What was handled with an account was acknowledged with it.
                 await self._acknowledge(session, pulled.ack)
@@ -152,6 +155,19 @@ class Strictly:
             await session.close()
         if (answer := ack()) is not None:
             await answer
+
+
+def _comes_again(pulled: Pulled, last: Pulled) -> bool:
+    """Whether a message that was handled comes again because the acknowledgement was lost.
+
+    Not so if the consumer was reset to it, for then it is to be handled again. A consumer that is reset counts its
+    deliveries from 1 anew, as if this were its first message; so of a first message it cannot be told. Under another
+    pin others may have had it meanwhile.
+    """
+    if pulled.sequence != last.sequence or pulled.number <= last.number or pulled.pin != last.pin:
+        return False
+    before = last.number - last.deliveries
+    return before > 0 and pulled.number - pulled.deliveries == before
 
 
 def _call_with(handler: Callable[..., object], target: object, message: Message) -> object:

@@ -50,9 +50,11 @@ class Pull:
     heartbeats it asks again by itself.
 
     With the policy `pinned_client`: `pin` is the id that the server has given with a message, and is sent with every
-    request. `on_pinned(id)` is called when another id comes, before its first message can be taken; `on_unpinned(id)`
-    when the server refuses the id, upon which it asks again at once, without one. Both are called in the event
-    loop and must not block.
+    request; `asked` is when that was last done, by `clock`; 0 if not since this pin or this connection began. Such a
+    request begins the pin's timeout anew. One is made in every `request.expires`, and others only as messages are
+    taken. `on_pinned(id)` is called when another id comes, before its first message can be taken; `on_unpinned(id)`
+    when the server refuses the id, upon which it asks again at once, without one. Both are called in the event loop
+    and must not block.
 
     `spin`: while messages wait at the server, look for them for so many seconds on end before going to sleep. The event
     loop may turn only every half millisecond meanwhile. That costs processor time and saves what it takes to be woken
@@ -69,8 +71,10 @@ class Pull:
         on_pinned: Callable[[str], None] = lambda _: None,
         on_unpinned: Callable[[str], None] = lambda _: None,
         spin: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.pin = ""
+        self.asked = 0.0
         self._consumers = consumers
         self._connection = consumers.connection
         self._stream = stream
@@ -80,6 +84,7 @@ class Pull:
         self._on_pinned = on_pinned
         self._on_unpinned = on_unpinned
         self._spin = spin
+        self._clock = clock
         self._waits = 0
         self._turned = 0.0
         self._subject = f"{consumers.prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}".encode()
@@ -147,6 +152,7 @@ class Pull:
         """
         pin, self.pin, self._pin_line = self.pin, "", _NO_PIN
         if pin:
+            self.asked = 0.0
             # The server will refuse them too, but perhaps only when it has another message.
             self._requests = {number: asked for number, asked in self._requests.items() if asked.pin != pin}
             self._outstanding = sum(asked.batch for asked in self._requests.values())
@@ -180,10 +186,12 @@ class Pull:
             if self._failure:
                 raise self._failure
             self._ask_for_more()
-            silent = self._heard + 2 * self._request.beat if self._outstanding else deadline
+            until = deadline
+            if self._outstanding and not self._is_doubtful:
+                until = min(deadline, self._heard + 2 * self._request.beat)
             self._changed.clear()
             try:
-                async with asyncio.timeout(max(min(deadline, silent) - time.monotonic(), 0)):
+                async with asyncio.timeout(max(until - time.monotonic(), 0)):
                     await (self._check() if self._is_doubtful else self._changed.wait())
             except TimeoutError:
                 if time.monotonic() >= deadline:
@@ -209,7 +217,7 @@ class Pull:
     def _ask(self, batch: int) -> None:
         if self._subscription is None:
             return
-        now = time.monotonic()
+        now, asked = time.monotonic(), self._clock()
         # The server does not say when it has served a request in full.
         for number in [n for n, asked in self._requests.items() if asked.at + 2 * self._request.expires < now]:
             del self._requests[number]
@@ -219,9 +227,12 @@ class Pull:
             self._requests[self._count] = _Asked(batch, self.pin, now)
             self._outstanding += batch
             self._heard = now
+            if self.pin:
+                self.asked = asked
 
     def _note_connection(self) -> None:
-        """Requests that were made before are lost if the server was restarted; they do no harm if it was not."""
+        """Requests that were made before may not have come to the server, or are lost; if not, they do no harm."""
+        self.asked = 0.0
         self._requests.clear()
         self._outstanding = 0
         self._is_doubtful = True
@@ -244,7 +255,7 @@ class Pull:
 
     def _note_pin(self, pin: str) -> None:
         if pin:
-            self.pin = pin
+            self.pin, self.asked = pin, 0.0
             self._pin_line = b"\r\nNats-Pin-Id: %b\r\n" % pin.encode()
             # One of the requests without an id is under this one now.
             self._requests = {n: asked if asked.pin else asked._replace(pin=pin) for n, asked in self._requests.items()}
