@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import re
 from collections.abc import Iterator
 
 import msgspec
@@ -27,6 +28,7 @@ from echelon.keys import (
     matches,
     murmur2,
     nats_partition,
+    parse_key,
 )
 from echelon.local import NatsServer
 
@@ -104,6 +106,27 @@ def test_a_mistaken_key_is_refused_by_name(key: Key, mistake: str) -> None:
     with pytest.raises(InvalidConfig) as refused:
         check_key(key)
     assert mistake in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("record", RecordKey()),
+        ("subject", SubjectKey()),
+        ("subject:a.>", SubjectKey("a.>")),
+        ("header:user", HeaderKey("user")),
+        ("header:user:a.*", HeaderKey("user", "a.*")),
+        ("tokens:a.*.*:2,1", TokensKey("a.*.*", (2, 1))),
+    ],
+)
+def test_keys_have_a_short_form(text: str, key: Key) -> None:
+    assert parse_key(text) == key
+
+
+@pytest.mark.parametrize("text", ["", "token:a", "tokens:a.*:x", "tokens:a.*:1,", "header", "record:a"])
+def test_what_is_no_short_form_is_told(text: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"'{re.escape(text)}' is no key"):
+        parse_key(text)
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,31 @@ def check_key(key: Key) -> None:
             pass
 
 
+def parse_key(text: str) -> Key:
+    """The key that a short form names; `check_key` tells whether messages can have it.
+
+    The forms are `subject`, `subject:FILTER`, `tokens:FILTER:1,2`, `header:NAME`, `header:NAME:FILTER` and `record`.
+    Raises InvalidConfig.
+    """
+    match text.split(":"):
+        case ["record"]:
+            return RecordKey()
+        case ["subject"]:
+            return SubjectKey()
+        case ["subject", filter]:
+            return SubjectKey(filter)
+        case ["header", name]:
+            return HeaderKey(name)
+        case ["header", name, filter]:
+            return HeaderKey(name, filter)
+        case ["tokens", filter, numbers] if all(number.isdecimal() for number in numbers.split(",")):
+            return TokensKey(filter, tuple(int(number) for number in numbers.split(",")))
+    raise InvalidConfig(
+        f"'{text}' is no key",
+        remedy="Write subject, subject:FILTER, tokens:FILTER:1,2, header:NAME, header:NAME:FILTER or record",
+    )
+
+
 def matches(filter: str, subject: str) -> bool:
     """Whether a valid filter takes in the subject. `*` stands for one token, a last `>` for one or more."""
     pattern = filter.split(".")

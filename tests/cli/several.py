@@ -14,9 +14,7 @@ from typer.testing import CliRunner
 
 from echelon.cli.app import app
 from tests.cli.place import Done
-
-# A JVM that is to live for a minute starts sooner without its second compiler.
-QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx700m"}
+from tests.spark.jvm import quick_java
 
 
 class Several:
@@ -25,7 +23,7 @@ class Several:
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.cli.several"],
-            env={**os.environ, **QUICK_JAVA},
+            env={**os.environ, **quick_java()},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -40,6 +38,10 @@ class Several:
 
     def run(self, *words: str, code: int = 0) -> str:
         """What a command printed; it ended with this exit code."""
+        return self.done(*words, code=code).out
+
+    def done(self, *words: str, code: int) -> Done:
+        """What a command printed, on standard error too; it ended with this exit code."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{msgspec.json.encode(words).decode()}\n")
@@ -48,7 +50,7 @@ class Several:
         assert line, f"it ended with {self._process.wait()}"
         done = msgspec.json.decode(line, type=Done)
         assert done.code == code, done
-        return done.out
+        return done
 
 
 def main() -> None:

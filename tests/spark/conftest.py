@@ -1,6 +1,5 @@
 """One Spark session for all tests of a process: starting it takes longer than most of them."""
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -11,18 +10,17 @@ from echelon.spark import session
 from tests.brokers.harnesses import KafkaHarness
 from tests.brokers.nats.harness import NatsHarness
 from tests.servers import skip_if_missing
+from tests.spark.jvm import quick_java
 from tests.spark.places import Place
-
-# A JVM that is to live for a minute starts sooner without its second compiler.
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx700m"
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A local session with two threads, in UTC, which knows the format `echelon`."""
-    os.environ.setdefault("JDK_JAVA_OPTIONS", _JAVA)
     settings = {"spark.sql.shuffle.partitions": "2", "spark.log.level": "FATAL", "spark.sql.session.timeZone": "UTC"}
-    with skip_if_missing():
+    with skip_if_missing(), pytest.MonkeyPatch.context() as patch:
+        for name, value in quick_java().items():
+            patch.setenv(name, value)
         made = session.build_session("tests", master="local[2]", settings=settings)
     yield made
     made.stop()

@@ -1,6 +1,7 @@
 """A seat's checkpoint, if the pipeline keeps state: state and positions fit, or the seat does not start."""
 
 import pytest
+from msgspec import structs
 from pyspark.sql import DataFrame
 
 from echelon.errors import InvalidConfig
@@ -43,17 +44,18 @@ class Seats:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.disk = Disk()
+        self.pipeline = PIPELINE
         monkeypatch.setattr(checkpoint, "Files", lambda _: self.disk)
         self.world = World(identity="0123456789")
         self.world.config = Config(streams=(Stream("s", 2),), positions={"0": 1, "1": 1})
         for name in ("0", "1"):
             self.world.partitions[name] = Partition(name, 1, 1, seat="m1", seated=5)
 
-    def come(self, instance: Checkpoint | None = None) -> Checkpoint:
-        """Whoever gets the seat of m1, with its partitions."""
-        found = instance or Checkpoint(object(), PIPELINE, stateful=True)  # type: ignore[arg-type]  # no session is used
+    def come(self, seat: str = "m1") -> Checkpoint:
+        """Whoever gets the seat, with its partitions."""
+        found = Checkpoint(object(), self.pipeline, stateful=True)  # type: ignore[arg-type]  # no session is used
         for partition in self.world.partitions.values():
-            if partition.seat == "m1":
+            if partition.seat == seat:
                 found.arrives(self.world, partition)
         return found
 
@@ -138,6 +140,28 @@ def test_a_partition_that_another_seat_has_worked_on_is_refused_by_everybody_unt
     seats.come().prepare(())
 
 
+@pytest.mark.parametrize("has_state", [True, False])
+def test_a_partition_that_another_seat_has_worked_on_since_a_reset_is_refused(seats: Seats, has_state: bool) -> None:
+    for name, partition in seats.world.partitions.items():
+        partition.seat = "m1" if has_state and name == "0" else "m2"
+    seats.reset(50, 60)
+    if has_state:
+        seats.run(seats.come(), b"one")
+    seats.run(seats.come("m2"), b"two")
+    for partition in seats.world.partitions.values():
+        if partition.seat == "m2":
+            partition.seat, partition.seated = "m1", 70
+    with pytest.raises(InvalidConfig, match="comes from another seat"):
+        seats.come().prepare(())
+    seats.reset(50, 80)
+    seats.come().prepare(())
+
+
+def test_a_group_that_was_reset_before_anybody_came_begins_there(seats: Seats) -> None:
+    seats.reset(50, 4)
+    seats.come().prepare(())
+
+
 def test_a_partition_that_went_to_another_seat_and_came_back_is_refused(seats: Seats) -> None:
     seats.run(seats.come(), b"one")
     seats.world.partitions["1"].seated = 90
@@ -166,6 +190,18 @@ def test_copies_of_retired_cuts_and_former_generations_are_deleted_but_for_their
     assert seats.disk.names(f"{path.rpartition('/')[0]}/cuts") == ["55"]
     left = [name.removeprefix(f"{first}/") for name in seats.disk.files if name.startswith(f"{first}/")]
     assert left == ["state/0/_stateSchema/default/0_a"]
+
+
+def test_files_of_a_file_sink_that_the_seats_query_did_not_write_are_refused(seats: Seats) -> None:
+    seats.pipeline = structs.replace(PIPELINE, sink=SparkOutput("parquet", {"path": "/files"}))
+    path = seats.come().prepare(())
+    for batch in ("0", "1", "9.compact"):
+        seats.disk.write(f"{path}/offsets/{batch.removesuffix('.compact')}", b"")
+        seats.disk.write(f"/files/_spark_metadata/{batch}", b"")
+        seats.come().prepare(())
+    seats.reset(1, 60)
+    with pytest.raises(InvalidConfig, match="the files at /files are of another query"):
+        seats.come().prepare(())
 
 
 def test_what_a_writer_left_half_written_is_not_taken_for_the_seat(seats: Seats) -> None:

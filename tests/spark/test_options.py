@@ -2,8 +2,8 @@ import pytest
 
 from echelon.errors import InvalidConfig
 from echelon.group.config import Stream
-from echelon.keys import HeaderKey, Key, RecordKey, SubjectKey, TokensKey
-from echelon.spark.options import parse, parse_key
+from echelon.keys import HeaderKey, RecordKey
+from echelon.spark.options import parse
 from echelon.spark.process import Access
 
 NATS = {"broker": "nats://host:4222", "stream": "orders"}
@@ -39,20 +39,6 @@ def test_a_topic_brings_its_partitions_and_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "key"),
-    [
-        ("subject", SubjectKey()),
-        ("subject:a.>", SubjectKey("a.>")),
-        ("header:order", HeaderKey("order")),
-        ("header:order:a.*", HeaderKey("order", "a.*")),
-        ("tokens:a.*.*:2,1", TokensKey("a.*.*", (2, 1))),
-    ],
-)
-def test_keys_have_a_short_form(text: str, key: Key) -> None:
-    assert parse_key(text) == key
-
-
-@pytest.mark.parametrize(
     ("changed", "words"),
     [
         ({"broker": ""}, "broker is missing"),
@@ -66,7 +52,7 @@ def test_keys_have_a_short_form(text: str, key: Key) -> None:
         ({"tasks": "many"}, "tasks is 'many'"),
         ({"partitioning": "derived"}, "for derived, make a group"),
         ({"failOnDataLoss": "no"}, "must be true or false"),
-        ({"key": "order"}, "'order' names no key"),
+        ({"key": "order"}, "'order' is no key"),
         ({"key": "tokens:a.*:2"}, "wildcard 2"),
         ({"startingPositions": "now"}, "names no positions"),
     ],

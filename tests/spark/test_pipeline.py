@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from echelon.errors import InvalidConfig
 from echelon.group.config import Config, Stream
-from echelon.spark import DeltaSink, EachBatch, Pipeline, pipeline
+from echelon.spark import DeltaSink, EachBatch, Pipeline, SparkOutput, pipeline
 from echelon.spark.pipeline import check_pipeline, check_streams
 
 
@@ -70,6 +70,17 @@ def test_state_is_refused_where_partitions_move_and_so_is_what_spark_cannot_do(
     with pytest.raises(InvalidConfig, match=told) as caught:
         check_pipeline(declared(delivery="at_least_once"), config(**fields), spark)
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize("fields", [{"members": ("m1", "m2")}, {}])
+def test_a_file_sink_of_sparks_is_refused_where_several_queries_would_write_to_it(
+    spark: SparkSession, fields: dict[str, object]
+) -> None:
+    made = declared(delivery="at_least_once", sink=SparkOutput("parquet", {"path": "files"}))
+    with pytest.raises(InvalidConfig, match="has more than one seat") as caught:
+        check_pipeline(made, config(**fields), spark)
+    assert caught.value.remedy
+    assert check_pipeline(made, config(members=("m1",)), spark)
 
 
 def test_state_is_fine_where_partitions_stay(spark: SparkSession) -> None:

@@ -12,7 +12,6 @@ from echelon.errors import InvalidConfig, Unsupported
 if TYPE_CHECKING:
     from echelon.brokers.base import Broker
     from echelon.group.config import Stream
-    from echelon.keys import Key
     from echelon.members.admin import Start
     from echelon.ops.status import GroupRow
 
@@ -99,6 +98,7 @@ def create(  # noqa: PLR0913 - a group has that many choices
     seats, mapped = tuple(split(members or "")), pairs(mapping or [])
     if is_native(group) and not _is_kafka(ctx):
         from echelon.cli.native_create import create_native, native_config
+        from echelon.keys import parse_key
 
         _check_native(ctx.params)
         wanted = parse_key(key) if key else None
@@ -153,7 +153,7 @@ def stream(
 ) -> "Stream":
     """A stream as it was asked for; what was not said depends on the broker."""
     from echelon.group.config import Stream
-    from echelon.keys import RecordKey, SubjectKey
+    from echelon.keys import RecordKey, SubjectKey, parse_key
 
     if _is_kafka(ctx):
         if partitions is not None:
@@ -165,29 +165,6 @@ def stream(
             remedy="Say how many the group is to have: --partitions 12",
         )
     return Stream(name, partitions, parse_key(key) if key else SubjectKey(), (partitioning or "computed"))
-
-
-def parse_key(text: str) -> "Key":
-    """What order is kept by. Raises InvalidConfig."""
-    from echelon.keys import HeaderKey, RecordKey, SubjectKey, TokensKey
-
-    match text.split(":"):
-        case ["record"]:
-            return RecordKey()
-        case ["subject"]:
-            return SubjectKey()
-        case ["subject", filter]:
-            return SubjectKey(filter)
-        case ["header", name]:
-            return HeaderKey(name)
-        case ["header", name, filter]:
-            return HeaderKey(name, filter)
-        case ["tokens", filter, numbers] if all(number.isdecimal() for number in numbers.split(",")):
-            return TokensKey(filter, tuple(int(number) for number in numbers.split(",")))
-    raise InvalidConfig(
-        f"'{text}' is no key",
-        remedy="Write subject, subject:FILTER, tokens:FILTER:1,2, header:NAME, header:NAME:FILTER or record",
-    )
 
 
 def _start(text: str) -> "Start":

@@ -15,7 +15,9 @@ from pyspark.sql import SparkSession
 
 from echelon.errors import InvalidConfig
 from echelon.group.world import Partition, World
+from echelon.spark.file_sink import check_batches
 from echelon.spark.files import Files
+from echelon.spark.output import SparkOutput
 from echelon.spark.pipeline import Pipeline
 
 logger = logging.getLogger(__name__)
@@ -92,35 +94,43 @@ class Checkpoint:
     def prepare(self, cuts: Collection[int]) -> str:
         """Where the query's checkpoint is; `cuts` are those that there are. Blocks.
 
-        Raises InvalidConfig if the state cannot follow the positions.
+        Raises InvalidConfig if the state cannot follow the positions, or a file sink not the checkpoint.
         """
-        if not self.stateful:
-            return f"{self._home}/0"
+        where = f"{self._home}/{self._generation(cuts) if self.stateful else 0}"
+        if isinstance(self._pipeline.sink, SparkOutput):
+            check_batches(self._files, self._pipeline.sink, where)
+        return where
+
+    def _generation(self, cuts: Collection[int]) -> int:
+        """The generation that has the state of the partitions that the seat has now."""
         arrived = dict(self._arrived)
-        found = self._read()
+        found = _read(self._files, self._home)
         seat = found or _Seat()
-        changed = [name for name, one in arrived.items() if seat.known.get(name, (0, 0))[1] < one.reset]
-        if found is not None and changed:
-            self._begin_again(seat, arrived, changed)
-        elif not changed:
-            _refuse_strangers(seat, arrived)
+        # What is fresh has no state anywhere, unless this seat had one before a reset.
+        begun = {name: one for name, one in arrived.items() if name in seat.known or not one.fresh}
+        changed = self._reset_since(seat, begun)
+        _refuse_strangers(seat, {name: one for name, one in begun.items() if name not in changed})
+        if changed:
+            self._begin_again(seat, arrived, changed, whole=len(changed) == len(begun))
         known = seat.known | {name: (one.seated, one.reset) for name, one in arrived.items()}
         if found is None or known != seat.known:
             seat.known = known
             self._write(seat)
         self._clean(seat, cuts)
-        return f"{self._home}/{seat.generation}"
+        return seat.generation
 
-    def _read(self) -> _Seat | None:
-        """What the seat remembers. One of the two files is whole, whenever somebody died."""
-        for name in (_FILE, f"{_FILE}.new"):
-            written = self._files.read(f"{self._home}/{name}")
-            try:
-                if written is not None:
-                    return msgspec.json.decode(written, type=_Seat)
-            except msgspec.DecodeError:
-                continue
-        return None
+    def _reset_since(self, seat: _Seat, begun: dict[str, _Arrived]) -> list[str]:
+        """The partitions that were reset since this seat last had them, and that no other seat has begun since then."""
+        found = {name: one.reset for name, one in begun.items() if seat.known.get(name, (0, 0))[1] < one.reset}
+        if not found:
+            return []
+        seats, _, own = self._home.rpartition("/")
+        for member in self._files.names(seats):
+            other = _read(self._files, f"{seats}/{member}") if member != own else None
+            for name, (_, reset) in other.known.items() if other is not None else ():
+                if found.get(name) == reset:
+                    del found[name]
+        return list(found)
 
     def _write(self, seat: _Seat) -> None:
         data = msgspec.json.encode(seat)
@@ -147,9 +157,9 @@ class Checkpoint:
                 if name != "_stateSchema":
                     self._files.delete(f"{path}/state/{operator}/{name}")
 
-    def _begin_again(self, seat: _Seat, arrived: dict[str, _Arrived], changed: list[str]) -> None:
+    def _begin_again(self, seat: _Seat, arrived: dict[str, _Arrived], changed: list[str], *, whole: bool) -> None:
         """The next generation of the checkpoint: the copy that the cut refers to, or an empty one."""
-        if set(changed) != set(arrived):
+        if not whole:
             raise InvalidConfig(
                 f"partition {changed[0]} was reset and others of this seat were not: they share one state",
                 remedy="Reset all partitions of the seat",
@@ -157,7 +167,7 @@ class Checkpoint:
         seat.generation += 1
         kept = {arrived[name].kept for name in changed}
         copy = kept.pop() if len(kept) == 1 else None
-        if copy is not None and set(copy.partitions) == set(changed):
+        if copy is not None and set(changed) <= set(copy.partitions) <= set(arrived):
             self._files.copy(copy.path, f"{self._home}/{seat.generation}")
         elif any(arrived[name].restored for name in changed):
             logger.warning("the cut holds no state for just the partitions of this seat: its state begins empty")
@@ -179,8 +189,20 @@ class Checkpoint:
         return self._copied[1] if world.cut is not None and world.cut.sequence == self._copied[0] else None
 
 
-def _refuse_strangers(seat: _Seat, arrived: dict[str, _Arrived]) -> None:
-    for name, one in arrived.items():
+def _read(files: Files, home: str) -> _Seat | None:
+    """What a seat remembers. One of the two files is whole, whenever somebody died."""
+    for name in (_FILE, f"{_FILE}.new"):
+        written = files.read(f"{home}/{name}")
+        try:
+            if written is not None:
+                return msgspec.json.decode(written, type=_Seat)
+        except msgspec.DecodeError:
+            continue
+    return None
+
+
+def _refuse_strangers(seat: _Seat, begun: dict[str, _Arrived]) -> None:
+    for name, one in begun.items():
         at_home = name in seat.known and seat.known[name][0] == one.seated
         if not at_home and not one.fresh:
             raise InvalidConfig(

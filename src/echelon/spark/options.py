@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from echelon.errors import InvalidConfig
 from echelon.group.config import Partitioning, Stream
-from echelon.keys import HeaderKey, Key, RecordKey, SubjectKey, TokensKey, check_key
+from echelon.keys import RecordKey, check_key, parse_key
 from echelon.spark.offsets import Place, parse_place
 from echelon.spark.process import Access
 
@@ -68,31 +68,6 @@ def parse(given: Mapping[str, str]) -> Options:
     )
 
 
-def parse_key(text: str) -> Key:
-    """The key that `subject`, `subject:FILTER`, `header:NAME`, `header:NAME:FILTER` or `tokens:FILTER:1,2` names.
-
-    Raises InvalidConfig.
-    """
-    match text.split(":"):
-        case ["subject"]:
-            key: Key = SubjectKey()
-        case ["subject", filter]:
-            key = SubjectKey(filter)
-        case ["header", name]:
-            key = HeaderKey(name)
-        case ["header", name, filter]:
-            key = HeaderKey(name, filter)
-        case ["tokens", filter, wildcards] if wildcards.replace(",", "").isdecimal():
-            key = TokensKey(filter, tuple(int(wildcard) for wildcard in wildcards.split(",") if wildcard))
-        case _:
-            raise InvalidConfig(
-                f"'{text}' names no key",
-                remedy="Write subject, subject:FILTER, header:NAME, header:NAME:FILTER or tokens:FILTER:1,2",
-            )
-    check_key(key)
-    return key
-
-
 def _stream(values: Mapping[str, str]) -> Stream | None:
     """The stream of a query without a group, as far as the options tell."""
     if ("group" in values) == ("stream" in values):
@@ -111,6 +86,7 @@ def _stream(values: Mapping[str, str]) -> Stream | None:
             )
         return Stream(name, 1, RecordKey(), "native")
     key = parse_key(values.get("key", "subject"))
+    check_key(key)
     return Stream(name, _count("partitions", values) or 1, key, _partitioning(values))
 
 

@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from echelon.errors import InvalidConfig
 from echelon.group.config import Config, Delivery, Partitioning, Stream
-from echelon.keys import RecordKey
+from echelon.keys import RecordKey, parse_key
 from echelon.members.admin import Start
-from echelon.spark.options import parse_key
+from echelon.spark.file_sink import check_seats
 from echelon.spark.order import in_order
 from echelon.spark.output import EachBatch, SparkOutput
 from echelon.spark.process import Access
@@ -170,6 +170,8 @@ def check_pipeline(made: Pipeline, config: Config, spark: SparkSession) -> bool:
             remedy="Make the group with on_failure=stop, and see to bad messages in the pipeline's function",
         )
     check_checkpoint(made, spark.sparkContext.master or "local")
+    if isinstance(made.sink, SparkOutput):
+        check_seats(made.group, made.sink, config)
     stateful = keeps_state(made.build(spark.readStream.format("echelon").options(seat="rehearsal").load(), config))
     if stateful:
         _check_state(made, config)

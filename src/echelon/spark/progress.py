@@ -15,6 +15,7 @@ _REASONS: Final = {
     "timeout": "its holder has fallen silent",
     "admin": "its holder was asked to step down",
     "left": "its holder left",
+    "gone": "its holder's process has ended",
     "preempted": "a better one came",
 }
 

@@ -68,6 +68,7 @@ class Query:
 
     def run(self) -> Exception | None:
         """Start the query and wait until it ends; why it failed, if it did and was not stopped."""
+        logger.info("the query %s begins", self._name)
         try:
             with self._lock:
                 if self._stopped:
@@ -76,6 +77,8 @@ class Query:
             self._query.awaitTermination()
         except (PySparkException, Py4JError, OSError, EchelonError) as error:
             return None if self._stopped else self._explain(error)
+        finally:
+            logger.info("the query %s has ended", self._name)
         return None if self._stopped else PipelineFailed("the query ended by itself")
 
     def _start(self) -> StreamingQuery:

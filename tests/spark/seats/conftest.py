@@ -1,10 +1,14 @@
 """The two real brokers, each with a stage for Spark applications."""
 
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.cli.several import Several
+from tests.servers import skip_if_missing
+from tests.spark.jvm import quick_java
 from tests.spark.seats.spark_stage import SparkStage
 
 
@@ -20,7 +24,16 @@ def kafka_stage(request: pytest.FixtureRequest, tmp_path: Path) -> SparkStage:
     return _stage(request, "kafka", tmp_path)
 
 
+@pytest.fixture(scope="session")
+def several() -> Iterator[Several]:
+    """A process for audits, so that all of them share a JVM."""
+    with Several() as process:
+        yield process
+
+
 def _stage(request: pytest.FixtureRequest, broker: str, folder: Path) -> SparkStage:
+    with skip_if_missing():
+        quick_java()
     group = f"g{uuid.uuid4().hex[:8]}"
     if broker == "nats":
         from tests.brokers.nats.harness import NatsHarness

@@ -30,8 +30,8 @@ from echelon.members.sinks.nats import NatsSink
 from echelon.spark.batch import Offset
 from echelon.spark.batching import Batching
 from echelon.spark.control import Answer
-from echelon.spark.output import EachBatch
-from echelon.spark.pipeline import Pipeline
+from echelon.spark.output import EachBatch, SparkOutput
+from echelon.spark.pipeline import Pipeline, Sink
 from echelon.spark.run import Watcher, run_pipeline
 from echelon.spark.sinks.base import BatchSink, Part
 from echelon.spark.sinks.delta import DeltaSink
@@ -56,19 +56,21 @@ class Cast(msgspec.Struct, frozen=True):
     member: str | None = None
     priority: int = 0
     delivery: Delivery = "at_least_once"
-    sink: Literal["lines", "delta", "postgres", "kafka", "nats-ids"] = "lines"
+    sink: Literal["lines", "parquet", "delta", "postgres", "kafka", "nats-ids"] = "lines"
     address: str = ""
     """Of the sink, if it is a server."""
     target: str = ""
     """The schema, topic or stream there."""
     dies: Moment | None = None
     """Kill this process at that moment of its second batch."""
+    spared: bool = False
+    """Not in its second batch, but once `SparkStage.doom` says so."""
     fails: tuple[Moment, ...] = ()
     """Fail once at each of these moments, one batch after the other."""
     slow: float = 0.0
     """Seconds that a batch takes longer."""
-    stateful: Literal["", "aggregate", "processor"] = ""
-    """Number the messages of each key, with a state of Spark's: the last of each batch, or every one."""
+    stateful: Literal["", "window", "processor"] = ""
+    """Number the messages of each key, with a state of Spark's: the last of an hour and a batch, or every one."""
     max_messages: int = 200
     master: str = "local[2]"
     shared: bool = False
@@ -100,6 +102,7 @@ class Play:
         self.cast = cast
         self._batches = 0
         self._fails = [moment for moment in cast.fails if moment != "reading"]
+        self._doom = doom_of(cast.folder, cast.name)
         self._lines = os.open(cast.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._told = os.open(f"{cast.output}.told", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
@@ -107,7 +110,9 @@ class Play:
         """Die or fail, if that was told for this moment."""
         if moment == "planned":
             self._batches += 1
-        if moment == self.cast.dies and self._batches > 1:
+            if self.cast.dies and self._batches > 1 and not self.cast.spared:
+                self._doom.touch()
+        if moment == self.cast.dies and self._doom.exists():
             os.kill(os.getpid(), signal.SIGKILL)
         if self._fails and self._fails[0] == moment and self._batches > 1:
             del self._fails[0]
@@ -119,7 +124,7 @@ class Play:
             function=self.function(),
             group=cast.group,
             stream=cast.stream.name,
-            sink=EachBatch(self.write_lines) if cast.sink == "lines" else Watched(self.sink(), self),
+            sink=self.sink(),
             broker=cast.url,
             partitions=cast.stream.partitions,
             partitioning=cast.stream.partitioning,
@@ -132,15 +137,18 @@ class Play:
         )
 
     def function(self) -> Callable[[DataFrame], DataFrame]:
-        slow, driver = self.cast.slow, os.getpid() if self.cast.dies == "reading" else 0
+        slow, driver, doom = self.cast.slow, os.getpid() if self.cast.dies == "reading" else 0, self._doom
         failed = Path(self.cast.folder, "failed") if "reading" in self.cast.fails else None
+        last = str(self.cast.stream.partitions - 1)
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 time.sleep(slow)
-                if driver:
-                    os.kill(driver, signal.SIGKILL)
                 yield batch
+                # The tasks of the other partitions were begun before, and most of them have ended.
+                if driver and batch["partition"][0].as_py() == last and doom.exists():
+                    os.kill(driver, signal.SIGKILL)
+                    time.sleep(60)  # The JVM ends a moment later, and the batch must not end before.
                 if failed is not None and not failed.exists():
                     failed.touch()
                     raise ValueError("told to fail: reading")
@@ -152,9 +160,10 @@ class Play:
         }
 
         def numbered(frame: DataFrame) -> DataFrame:
-            return frame.groupBy("partition", "key").agg(
+            counted = frame.groupBy("partition", "key", F.window("timestamp", "1 hour")).agg(
                 F.max("sequence").alias("sequence"), F.count("*").alias("number")
             )
+            return counted.drop("window")
 
         def plain(frame: DataFrame) -> DataFrame:
             some = frame.selectExpr("partition", "sequence", *columns.get(self.cast.sink, ("key", "data")))
@@ -165,9 +174,16 @@ class Play:
             columns = "partition string, key binary, sequence long, number long"
             return grouped.transformWithState(Numbering(), columns, "Update", "None")
 
-        return {"": plain, "aggregate": numbered, "processor": each_numbered}[self.cast.stateful]
+        return {"": plain, "window": numbered, "processor": each_numbered}[self.cast.stateful]
 
-    def sink(self) -> BatchSink:
+    def sink(self) -> Sink:
+        if self.cast.sink == "lines":
+            return EachBatch(self.write_lines)
+        if self.cast.sink == "parquet":
+            return SparkOutput("parquet", {"path": f"{self.cast.folder}/files"})
+        return Watched(self.batch_sink(), self)
+
+    def batch_sink(self) -> BatchSink:
         address, target = self.cast.address, self.cast.target
         if self.cast.sink == "delta":
             watch_calls(DeltaSink, "_check_files", self)
@@ -192,6 +208,11 @@ class Play:
     def tell(self, event: Event) -> None:
         told = Told(time.monotonic(), self.cast.name, type(event).__name__, msgspec.structs.asdict(event))
         os.write(self._told, msgspec.json.encode(told) + b"\n")
+
+
+def doom_of(folder: str | Path, name: str) -> Path:
+    """The file that is there once a process is to die at its moment: its tasks, which are other processes, see it."""
+    return Path(folder, f"{name}.doom")
 
 
 class Watched:

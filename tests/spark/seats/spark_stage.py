@@ -1,6 +1,7 @@
 """A stage on which Spark applications are members too."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,10 +9,8 @@ from pathlib import Path
 import msgspec
 
 from tests.members.stage import Stage
-from tests.spark.seats.process import Cast
-
-# A JVM that is to live for a minute starts sooner without its second compiler.
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx700m"
+from tests.spark.jvm import quick_java
+from tests.spark.seats.process import Cast, doom_of
 
 
 class SparkStage(Stage):
@@ -31,9 +30,36 @@ class SparkStage(Stage):
         }
         cast = msgspec.convert({**told, **options}, Cast)
         command = [sys.executable, "-m", "tests.spark.seats.process", msgspec.json.encode(cast).decode()]
-        environment = {**os.environ, "JDK_JAVA_OPTIONS": _JAVA}
+        environment = {**os.environ, **quick_java()}
         with self._errors(name).open("wb") as errors:
             self.processes[name] = subprocess.Popen(command, env=environment, stderr=errors, stdout=errors)
+
+    def doom(self, name: str) -> None:
+        """Have an application that was spared die, at its moment of a batch."""
+        doom_of(self._folder, name).touch()
+
+    async def crash_holder(self) -> str:
+        """Once the holder of m1 has processed something, have it die at its moment; who takes over."""
+        await self.until_further(20)
+        holder = self.holders()["m1"]
+        self.doom(holder)
+        assert await self.ended(holder, 60) == -signal.SIGKILL
+        await self.until_world(lambda _: self.holders().get("m1") not in (None, holder))
+        return self.holders()["m1"]
+
+    async def until_further(self, messages: int) -> None:
+        """Wait until the group has reported so many more messages of some partition."""
+
+        def total() -> int:
+            return max(partition.position for partition in self.world.partitions.values())
+
+        least = total() + messages
+        await self.until_world(lambda _: total() >= least)
+
+    def queries(self, name: str) -> tuple[int, int]:
+        """How often an application's query has begun, and has ended."""
+        said = self.errors(name)
+        return said.count(f"the query {self.group} begins"), said.count(f"the query {self.group} has ended")
 
     def jvm(self, name: str) -> int:
         """The process id of an application's JVM."""
@@ -41,7 +67,8 @@ class SparkStage(Stage):
 
     def workers(self, name: str) -> list[int]:
         """The process ids of the Python processes that an application's tasks run in."""
-        return [pid for pid in descendants(self.jvm(name)) if "pyspark.daemon" in command_of(pid)]
+        forking = [pid for pid in children(self.jvm(name)) if "daemon" in command_of(pid)]
+        return [worker for pid in forking for worker in children(pid)]
 
     @property
     def folder(self) -> Path:
@@ -55,11 +82,6 @@ def children(pid: int) -> list[int]:
     for task in Path(f"/proc/{pid}/task").iterdir():
         found += map(int, (task / "children").read_text().split())
     return found
-
-
-def descendants(pid: int) -> list[int]:
-    """Children, their children, and so on."""
-    return [each for child in children(pid) for each in (child, *descendants(child))]
 
 
 def command_of(pid: int) -> str:

@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from tests.cli.several import Several
 from tests.spark.seats.spark_stage import SparkStage
 
 
@@ -23,6 +25,39 @@ async def check_table(stage: SparkStage) -> None:
         for name in stored:
             found[name] += sorted(sequence for partition, sequence in rows if partition == name)
     assert found == stored
+
+
+def audit(stage: SparkStage, several: Several, *sink: str) -> None:
+    """`echelon audit` finds every message in the sink, once and in order."""
+    words = ("--broker", stage.url, "audit", stage.group, *sink, "--master", "local[2]", "-o", "json")
+    count = sum(map(len, stage.sent.values()))
+    exact = {"messages": count, "processed": count, "lost": 0, "duplicated": 0, "out_of_order": 0}
+    assert json.loads(several.run(*words)) == {**exact, "unexpected": 0, "unjudged": 0, "offenders": []}
+
+
+async def check_files(stage: SparkStage) -> None:
+    """Every message is once, and in order, in the files that Spark's own log of them names."""
+    folder = stage.folder / "files"
+    found: dict[str, list[int]] = {str(number): [] for number in range(stage.stream.partitions)}
+    for file in listed_files(folder / "_spark_metadata"):
+        table = pq.read_table(folder / file, columns=["partition", "sequence"]).to_pydict()
+        for partition, sequence in zip(table["partition"], table["sequence"], strict=True):
+            found[partition].append(sequence)
+    assert found == {name: [message.sequence for message in held] for name, held in (await stage.stored()).items()}
+
+
+def listed_files(log: Path) -> list[str]:
+    """The names of the files that Spark's file sink has committed, in the order of its batches."""
+    last = max((int(file.stem) for file in log.glob("*.compact")), default=-1)
+    logs = [log / f"{last}.compact"] if last >= 0 else []  # It repeats all that were before.
+    later = [int(file.name) for file in log.iterdir() if file.name.isdecimal() and int(file.name) > last]
+    lines = [line for file in (*logs, *(log / str(number) for number in sorted(later))) for line in said(file)]
+    return [json.loads(line)["path"].rpartition("/")[2] for line in lines]
+
+
+def said(log: Path) -> list[str]:
+    """The lines of one of Spark's logs, but for the first, which has its version."""
+    return log.read_text().splitlines()[1:]
 
 
 async def check_written_again(stage: SparkStage, positions: Mapping[str, int], version: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from echelon.spark.launch import java_home, quick_home
 from tests.members.stage import scene
+from tests.spark.jvm import quick_java
 from tests.spark.seats.spark_stage import SparkStage
 from tests.spark.seats.tables import check_table, until_done
 
@@ -17,7 +18,7 @@ from tests.spark.seats.tables import check_table, until_done
 def start(stack: ExitStack, log: Path, *command: str) -> None:
     """Start a part of Spark, which ends with the test."""
     home = java_home()
-    environment = {**os.environ, "SPARK_HOME": str(quick_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {**os.environ, **quick_java(), "SPARK_HOME": str(quick_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
     environment |= {"JAVA_HOME": str(home)} if home is not None else {}
     with log.open("wb") as out:
         process = subprocess.Popen(

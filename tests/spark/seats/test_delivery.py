@@ -1,10 +1,11 @@
-"""At most once on Spark: what was announced is never processed again, whoever dies."""
+"""Spark applications that deliver at most once, and at least once by a sink of Spark's own, whoever dies."""
 
 import asyncio
 import signal
 
 from tests.members.stage import scene
 from tests.spark.seats.spark_stage import SparkStage
+from tests.spark.seats.tables import check_files, until_done
 
 
 @scene
@@ -22,3 +23,19 @@ async def test_at_most_once_nothing_is_repeated_after_a_crash_and_a_failure(nats
     assert end > 300
     await stage.drain("two")
     stage.check("at_most_once", loud=("one", "two"))
+
+
+@scene
+async def test_a_file_sink_of_sparks_own_has_every_message_once_after_its_driver_was_killed_in_mid_batch(
+    kafka_stage: SparkStage,
+) -> None:
+    stage = kafka_stage
+    await stage.prepare(members=("m1",), interval=1.0)
+    for name in ("one", "two"):
+        stage.launch_spark(name, "m1", sink="parquet", dies="reading", spared=True)
+    await stage.until_joined("one", "two", seconds=60)
+    async with stage.load(every=0.1):
+        successor = await stage.crash_holder()
+    await until_done(stage)
+    await check_files(stage)
+    await stage.drain(successor)

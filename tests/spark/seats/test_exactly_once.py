@@ -2,13 +2,17 @@
 
 import os
 import signal
+from contextlib import AsyncExitStack
 from functools import partial
 
 import pytest
 
+from tests.cli.several import Several
 from tests.members.stage import scene
+from tests.members.waiting import until
+from tests.spark.seats.cable import Cable
 from tests.spark.seats.spark_stage import SparkStage
-from tests.spark.seats.tables import check_table, until_done
+from tests.spark.seats.tables import audit, check_table, until_done
 
 MOMENTS = ("planned", "reading", "before_write", "writing", "after_write", "committed")
 
@@ -20,7 +24,7 @@ async def test_a_failure_in_every_phase_of_a_batch_loses_and_doubles_nothing(kaf
     await stage.prepare(members=("m1",), delivery="exactly_once", interval=1.0)
     stage.launch_spark("one", "m1", sink="delta", fails=MOMENTS)
     await stage.until_seated("one", seconds=60)
-    async with stage.load(every=0.1):
+    async with stage.load(every=0.2, count=10):
         for moment in MOMENTS:
             await stage.until_told("one", f"told to fail: {moment}")
     await until_done(stage)
@@ -30,40 +34,54 @@ async def test_a_failure_in_every_phase_of_a_batch_loses_and_doubles_nothing(kaf
 
 @pytest.mark.timeout(240)
 @partial(scene, seconds=230)
-async def test_killed_and_suspended_drivers_a_killed_worker_and_a_killed_jvm(nats_stage: SparkStage) -> None:
+async def test_killed_suspended_and_cut_off_drivers_a_killed_worker_and_a_killed_jvm(
+    nats_stage: SparkStage, several: Several
+) -> None:
     stage = nats_stage
     await stage.prepare(members=("m1",), delivery="exactly_once", interval=1.0)
-    stage.launch_spark("one", "m1", sink="delta", dies="after_write")
-    stage.launch_spark("two", "m1", sink="delta", slow=0.2, priority=1)
-    stage.launch_spark("three", "m1", sink="delta", slow=0.2, priority=2)
-    await stage.until_joined("one", "two", "three", seconds=90)
-    async with stage.load(every=0.1):
-        assert await stage.ended("one", 60) == -signal.SIGKILL
-        await stage.until_seated("two")
-        await until_further(stage, 300)
+    cables = {name: Cable() for name in ("one", "two", "three")}
+    async with AsyncExitStack() as stack:
+        urls = {name: await stack.enter_async_context(cable.laid(stage.url)) for name, cable in cables.items()}
+        for name, url in urls.items():
+            stage.launch_spark(name, "m1", sink="delta", slow=0.1, dies="reading", spared=True, url=url)
+        await stage.until_joined(*urls, seconds=90)
+        async with stage.load(every=0.2, count=10):
+            first = await stage.crash_holder()
+            [second] = set(stage.alive()) - {first}
+            await stage.until_further(50)
 
-        await stage.suspend("two", 6)
-        assert stage.holders() == {"m1": "three"}, "the stand-by has the seat when the suspended one wakes"
-        workers = stage.workers("three")
-        assert workers
-        for pid in workers:
-            os.kill(pid, signal.SIGKILL)
-        await until_further(stage, 300)
+            await stage.suspend(first, 6)
+            assert stage.holders() == {"m1": second}, "the stand-by has the seat when the suspended one wakes"
+            workers = stage.workers(second)
+            assert workers
+            for pid in workers:
+                os.kill(pid, signal.SIGKILL)
+            await stage.until_further(50)
 
-        os.kill(stage.jvm("three"), signal.SIGKILL)
-        assert await stage.ended("three") == 1
-        assert "JVM" in stage.errors("three")
-        await stage.until_seated("two")
-    await until_done(stage)
-    await check_table(stage)
-    await stage.drain("two")
+            await cut_off(stage, second, cables[second])
+            assert stage.holders() == {"m1": first}
+            await stage.until_further(50)
+
+            os.kill(stage.jvm(first), signal.SIGKILL)
+            assert await stage.ended(first) == 1
+            assert "JVM" in stage.errors(first)
+            await stage.until_seated(second)
+        await until_done(stage)
+        await check_table(stage)
+        await stage.drain(second)
+    audit(stage, several, "--delta", str(stage.folder / "table"))
 
 
-async def until_further(stage: SparkStage, messages: int) -> None:
-    """Wait until the group has reported so many more messages."""
-
-    def total() -> int:
-        return max(partition.position for partition in stage.world.partitions.values())
-
-    least = total() + messages
-    await stage.until_world(lambda _: total() >= least)
+async def cut_off(stage: SparkStage, name: str, cable: Cable) -> None:
+    """Cut the holder off until somebody else has its seat and its query has ended, which does not begin again."""
+    fenced = len(stage.told("Fenced", name=name))
+    cable.cut()
+    await stage.until_world(lambda _: stage.holders().get("m1") not in (None, name))
+    await until(lambda: len(stage.told("Fenced", name=name)) > fenced)
+    await until(lambda: len(set(stage.queries(name))) == 1)
+    queries = stage.queries(name)
+    cable.mend()
+    await stage.until_world(
+        lambda world: any(world.fresh(each) for each in world.instances.values() if each.profile.name == name)
+    )
+    assert stage.queries(name) == queries

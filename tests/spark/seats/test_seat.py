@@ -1,11 +1,14 @@
 """Spark applications share a group with Python processes, and hand over in good order."""
 
+import signal
+
+from tests.cli.several import Several
 from tests.members.process import Results
 from tests.members.sinks.harnesses import make_harness
 from tests.members.stage import by_partition, scene
 from tests.postgres_server import PostgresServer
 from tests.spark.seats.spark_stage import SparkStage
-from tests.spark.seats.tables import until_done
+from tests.spark.seats.tables import audit, until_done
 
 
 @scene
@@ -24,6 +27,7 @@ async def test_a_stepped_down_spark_member_hands_over_and_partitions_move_to_pyt
         await stage.admin.step_down("m1")
         await stage.until_handled_by(second, 200)
         check_handover(stage, first, second)
+        queries = stage.queries(second)
         stage.launch("python", "m2")
         await stage.admin.set_members(("m1", "m2"))
         await stage.until_handled_by("python", 100)
@@ -31,6 +35,7 @@ async def test_a_stepped_down_spark_member_hands_over_and_partitions_move_to_pyt
         await stage.admin.set_members(("m1",))
         await stage.until_world(lambda _: list(stage.owners().values()) == [second] * 6)
         await stage.until_more(200)
+        assert stage.queries(second) == queries or stage.told("Fenced", name=second), "its query went on meanwhile"
     await stage.until_all_handled()
     await until_done(stage, 1.5)  # A batch is committed, and within a second the log has it.
     await stage.drain("spark", "stand-by", "python")
@@ -52,15 +57,16 @@ def check_handover(stage: SparkStage, first: str, second: str) -> None:
 
 
 @scene
-async def test_partitions_move_between_spark_and_python_members_exactly_once(
-    kafka_stage: SparkStage, postgres_server: PostgresServer
+async def test_partitions_move_between_spark_and_python_members_exactly_once_also_when_one_is_killed(
+    kafka_stage: SparkStage, postgres_server: PostgresServer, several: Several
 ) -> None:
     stage = kafka_stage
     await stage.prepare(members=("m1",), interval=1.0, delivery="exactly_once")
     results = Results("postgres", postgres_server.conninfo, stage.group)
     harness = make_harness(results.kind, results.address, results.name)
     await harness.prepare()
-    stage.launch_spark("spark", "m1", sink="postgres", address=results.address, target=results.name)
+    told = {"address": results.address, "target": results.name}
+    stage.launch_spark("spark", "m1", sink="postgres", dies="before_write", spared=True, **told)
     stage.launch("python", "m2", results=results)
     await stage.until_seated("spark", seconds=60)
     async with stage.load(every=0.1):
@@ -75,7 +81,13 @@ async def test_partitions_move_between_spark_and_python_members_exactly_once(
         stage.kill("python")
         await stage.admin.set_members(("m1",))
         await stage.until_world(lambda _: list(stage.owners().values()) == ["spark"] * 6)
+        stage.launch("other", "m2", results=results)
+        stage.doom("spark")
+        assert await stage.ended("spark") == -signal.SIGKILL
+        await stage.admin.set_members(("m2",))
+        await stage.until_world(lambda _: list(stage.owners().values()) == ["other"] * 6)
     await until_done(stage)
-    await stage.drain("spark")
+    await stage.drain("other")
     stored = {name: [message.sequence for message in found] for name, found in (await stage.stored()).items()}
     assert await harness.results() == {name: found for name, found in stored.items() if found}
+    audit(stage, several, "--postgres", results.address, "--table", f"{results.name}.results")
