@@ -39,6 +39,12 @@ class Bounds(Struct, frozen=True, gc=False):
     end: int
 
 
+def publishers_headers(message: Message) -> dict[str, str]:
+    """The headers that a copy may have: not the broker's, by which it would be a duplicate or misplaced, nor ours."""
+    kept = [(n, v) for n, v in message.headers if not n.lower().startswith(("nats-", "echelon-"))]
+    return {name: value.decode(errors="replace") for name, value in kept}
+
+
 def partition_name(stream: str, number: int, *, alone: bool) -> str:
     """The name of a stream's partition; `alone` if the group is over this one stream."""
     return str(number) if alone else f"{stream}/{number}"

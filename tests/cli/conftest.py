@@ -17,11 +17,11 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", params=["nats"])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """A real NATS JetStream; in tests `ON_BOTH`, also a real Kafka."""
     folder = tmp_path_factory.mktemp("place")
-    if getattr(request, "param", "nats") == "nats":
+    if request.param == "nats":
         from tests.brokers.nats.harness import NatsHarness
 
         server = request.getfixturevalue("nats_server")

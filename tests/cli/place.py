@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from echelon.cli.app import app
 from echelon.group.config import Stream
 from echelon.testing.contract import Harness, Sent
+from tests.cli.forms import shown
 from tests.members.process import Cast, Line
 
 ON_BOTH = pytest.mark.parametrize("place", ["nats", "kafka"], indirect=True, scope="session")
@@ -73,6 +74,10 @@ class Place:
         """What a command shows of one thing, as JSON."""
         found: dict[str, Any] = json.loads(self.echelon(*words, "-o", "json").out)
         return found
+
+    def shown(self, *words: str, anew: bool = False) -> list[dict[str, Any]]:
+        """The same, if it also shows that as a table and as CSV; with `anew` it makes something new each time."""
+        return shown(lambda *all_words: self.echelon(*all_words).out, *words, anew=anew)
 
     def table(self, *words: str) -> list[list[str]]:
         """What a command shows as a table; cells are what is between two spaces or more."""

@@ -19,7 +19,7 @@ def test_a_context_is_added_used_and_forgotten(place: Place, quiet: str, tmp_pat
         ("here", True, place.url),
         ("prod", False, "nats://nats.example.com"),
     ]
-    assert invoke("context", "ls").out.splitlines()[1].split() == ["here", "yes", place.url]
+    assert invoke("context", "ls").out.splitlines()[1].split() == ["here", "yes", place.url, "-"]
     assert quiet in invoke("ls", "--names").out
     assert quiet in invoke("ls", "--names", "--context", "here").out
     invoke("context", "use", "prod")

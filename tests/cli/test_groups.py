@@ -61,10 +61,7 @@ def test_making_a_group_again_does_nothing_unless_it_differs(place: Place) -> No
         assert "partitions of its own" in place.echelon(*words, "-p", "9", code=2).err
     [made] = place.rows(*words, "--members", "m1,m2")
     assert (made["state"], made["seats"], made["partitions"]) == ("empty", 2, 4)
-    [again] = place.rows(*words, "--members", "m1,m2")
-    assert again == made
-    head, row = place.table(*words, "--members", "m1,m2")
-    assert (head[:2], row[0], row[3]) == (["GROUP", "KIND"], made["group"], "empty")
+    assert place.shown(*words, "--members", "m1,m2") == [made]
     assert "configured otherwise" in place.echelon(*words, "--members", "m1", code=4).err
 
 

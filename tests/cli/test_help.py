@@ -4,9 +4,9 @@ import asyncio
 import json
 import os
 import pty
-import resource
 import subprocess
 import sys
+import time
 from datetime import datetime
 from pathlib import Path
 
@@ -47,21 +47,24 @@ def test_views_import_only_what_their_broker_needs(place: Place, quiet: str) -> 
 
 @ON_BOTH
 def test_help_and_a_listing_come_at_once(place: Place) -> None:
-    """Counted is the processor's time, of which nearly all of the half second is made: a busy machine adds waiting."""
+    """In half a second by the clock; on a slow machine, in as many times what Python takes to start with asyncio.
+
+    What else the machine does may hold up some of many, but not all of them.
+    """
+    limit = max(0.5, 8 * min(_seconds("-c", "import asyncio, ssl") for _ in range(5)))
     for words in (("--help",), ("--broker", place.url, "ls")):
-        seconds = []
-        for _ in range(3):
-            before = _processor_seconds()
-            done = _python("-m", "echelon.cli", *words)
-            seconds.append(_processor_seconds() - before)
-            assert done.returncode == 0, done.stderr
-        assert min(seconds) < 0.5, (words, seconds)
+        seconds: list[float] = []
+        while min(seconds, default=limit) >= limit and len(seconds) < 10:
+            seconds.append(_seconds("-m", "echelon.cli", *words))
+        assert min(seconds) < limit, (words, seconds)
 
 
-def _processor_seconds() -> float:
-    """What the processes that this one has started, and that have ended, took in all."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def _seconds(*words: str) -> float:
+    """How long a Python takes."""
+    began = time.monotonic()
+    done = _python(*words)
+    assert done.returncode == 0, done.stderr
+    return time.monotonic() - began
 
 
 def test_version_is_told() -> None:

@@ -6,19 +6,20 @@ import re
 import signal
 from datetime import UTC, datetime
 
-import pytest
-
 from tests.cli.place import ON_BOTH, Place
 
 
-@pytest.mark.parametrize(
-    ("place", "apart"),
-    [("nats", True), ("nats", False), ("kafka", False)],
-    indirect=["place"],
-    scope="session",
-    ids=["nats, on another machine", "nats, on the same machine", "kafka"],
-)
-def test_after_a_kill_why_names_the_record_and_the_reason(place: Place, apart: bool) -> None:
+@ON_BOTH
+def test_after_a_kill_why_names_the_record_and_the_reason(place: Place) -> None:
+    kill_and_ask(place, apart=False)
+
+
+def test_after_a_kill_on_another_machine_why_names_the_record_and_the_reason(place: Place) -> None:
+    kill_and_ask(place, apart=True)
+
+
+def kill_and_ask(place: Place, *, apart: bool) -> None:
+    """Kill the holder of a seat for which another stands by, and ask why that one has its partition now."""
     group = place.group(None, "--members", "m1")
     first, second = f"{group}-a", f"{group}-b"
     place.launch(group, first, "m1", apart=apart)
@@ -28,7 +29,10 @@ def test_after_a_kill_why_names_the_record_and_the_reason(place: Place, apart: b
     before = datetime.now(UTC)
     place.kill(first)
     place.until_seated(group, m1=second)
-    [moved, *_] = [row for row in place.rows("events", group) if row["kind"] == "partition_moved"]
+    events = place.rows("events", group)
+    [moved, *_] = [row for row in events if row["kind"] == "partition_moved"]
+    lost = [row["details"]["reason"] for row in events if row["kind"] == "seat_lost"]
+    assert lost == ["timeout" if apart else "gone"]
     place.kill(second)
     assert all(len(line) <= 120 for line in place.echelon("events", group).out.splitlines())
     assert re.fullmatch(rf"0 at \d+: m1 \({first} \w+\) -> m1 \({second} \w+\)", moved["what"])
@@ -61,6 +65,7 @@ def test_the_history_tells_records_in_words(place: Place, crew: str) -> None:
     claims = [(row["by"].split()[0], row["what"]) for row in rows if row["record"] == "claim" and row["counted"]]
     assert ("web-1", "the seat of m1") in claims
     assert ("web-2", "the seat of m2") in claims
+    assert sorted(row["by"].split()[0] for row in rows if row["record"] == "join") == ["spare", "web-1", "web-2"]
     assert [row["sequence"] for row in rows] == sorted(row["sequence"] for row in rows)
     assert place.table("history", crew)[0][:4] == ["SEQUENCE", "TIME", "RECORD", "BY"]
     assert "heartbeat" in {row["record"] for row in place.rows("history", crew, "--all")}
@@ -71,6 +76,7 @@ def test_the_history_tells_records_in_words(place: Place, crew: str) -> None:
 def test_the_history_of_a_partition_tells_its_owners(place: Place, crew: str) -> None:
     rows = place.rows("history", crew, "--partition", "0")
     assert {row["partition"] for row in rows} == {"0"}
+    assert {row["change"] for row in rows} <= {"moving", "lost", "gained"}, "nobody has reset it"
     last = [row for row in rows if row["change"] == "gained"][-1]
     assert last["name"] == place.one("why", crew, "0")["name"]
     assert "no partition 9" in place.echelon("history", crew, "-p", "9", code=3).err
@@ -92,15 +98,25 @@ def test_events_are_told(place: Place, crew: str) -> None:
     assert json.loads(line["details"]) == rows[0]["details"]
 
 
-def test_events_are_followed_as_they_come_also_that_the_group_falls_silent(place: Place) -> None:
-    group = place.group(None, "--members", "m1")
+@ON_BOTH
+def test_events_are_followed_as_they_come_when_an_instance_of_an_auto_group_steps_down_and_when_all_are_silent(
+    place: Place,
+) -> None:
+    group = place.group()
+    name = f"{group}-a"
     with place.started("events", group, "--follow", "--since", "1m", "-o", "json") as followed:
         assert followed.stdout is not None
-        place.launch(group, f"{group}-a", "m1")
-        kinds = [json.loads(followed.stdout.readline())["kind"]]
-        place.kill(f"{group}-a")
-        while kinds[-1] != "group_silent":
-            kinds.append(json.loads(followed.stdout.readline())["kind"])
+        place.launch(group, name)
+        place.until(lambda: {row["state"] for row in place.rows("partitions", group)} == {"owned"})
+        assert "Did you mean" in place.echelon("step-down", group, f"{name}a", code=3).err
+        assert place.echelon("sd", group, name).err == f"{name} steps down\n"
+        place.until(lambda: place.rows("members", group)[0]["role"] != "active")
+        place.kill(name)
+        events = [json.loads(followed.stdout.readline())]
+        while events[-1]["kind"] != "group_silent":
+            events.append(json.loads(followed.stdout.readline()))
         followed.send_signal(signal.SIGINT)
         assert followed.wait(10) == 130
-    assert kinds[0] == "seat_taken"
+    told = [(event["kind"], event["details"].get("reason")) for event in events]
+    assert told[:2] == [("seat_taken", None), ("seat_lost", "admin")]
+    assert events[0]["what"].split()[0] == name

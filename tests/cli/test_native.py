@@ -31,15 +31,16 @@ asyncio.run(run(*sys.argv[1:]))
 """
 
 
-def filled(place: Place, count: int) -> str:
-    """A new stream; its subjects are STREAM.k0, STREAM.k1, …, and the data tell the number."""
+def filled(place: Place, count: int, token: str = "") -> str:
+    """A new stream; its subjects are STREAM.k0, STREAM.k1, … after the token; data and a header tell the number."""
     stream = f"N{uuid.uuid4().hex[:8]}"
 
     async def fill() -> None:
-        await make_stream(place.url, stream, [f"{stream}.*"])
+        await make_stream(place.url, stream, [f"{token}{stream}.*"])
         client = await nats.connect(place.url)
         for number in range(count):
-            await client.jetstream().publish(f"{stream}.k{number % 4}", b"%d" % number)
+            subject, headers = f"{token}{stream}.k{number % 4}", {"number": str(number)}
+            await client.jetstream().publish(subject, b"%d" % number, headers=headers)
         await client.close()
 
     asyncio.run(fill())
@@ -103,21 +104,21 @@ def test_a_native_group_at_work_is_shown(place: Place, active: str) -> None:
     info = place.one("info", active)
     assert (info["kind"], info["state"], info["members"], info["partitions"]) == ("elastic", "active", ["m1", "m2"], 4)
     assert info["consumed"] == active.replace(".", "-")
-    assert place.table("info", active)[0] == ["group", active]
-    members = place.rows("members", active)
+    assert place.shown("info", active)[0]["group"] == active
+    members = place.shown("members", active)
     assert [(row["member"], row["role"], row["partitions"]) for row in members] == [
         ("m1", "active", 2),
         ("m2", "vacant", 2),
     ]
     assert place.table("members", active)[2][:2] == ["m2", "VACANT"]
-    partitions = place.rows("partitions", active)
+    partitions = place.shown("partitions", active)
     assert [(row["partition"], row["member"], row["state"]) for row in partitions] == [
         ("0", "m1", "owned"),
         ("1", "m1", "owned"),
         ("2", "m2", "idle"),
         ("3", "m2", "idle"),
     ]
-    assert place.rows("lag", active)[-1]["lag"] == 0
+    assert place.shown("lag", active)[-1]["lag"] == 0
     assert place.echelon("step-down", active, "m1").err == "m1 steps down\n"
     assert "Did you mean m1?" in place.echelon("step-down", active, "m11", code=3).err
 
@@ -167,10 +168,27 @@ def test_a_static_group_is_made(place: Place, static: str) -> None:
     assert place.one("info", f"{stream}.others")["subjects"] == ["a.*"]
 
 
-def test_dead_letters_of_a_native_group_are_listed_published_anew_and_skipped(place: Place) -> None:
-    stream = filled(place, 8)
+def last_headers(place: Place, stream: str) -> dict[str, str]:
+    """Those of the last message of a stream."""
+
+    async def look() -> dict[str, str]:
+        client = await nats.connect(place.url)
+        try:
+            state = (await client.jetstream().stream_info(stream)).state
+            return (await client.jetstream().get_msg(stream, state.last_seq)).headers or {}
+        finally:
+            await client.close()
+
+    return asyncio.run(look())
+
+
+@pytest.mark.parametrize(("token", "option"), [("", []), ("0.", ["--static"])], ids=["elastic", "static"])
+def test_dead_letters_of_a_native_group_are_listed_published_anew_and_skipped(
+    place: Place, token: str, option: list[str]
+) -> None:
+    stream = filled(place, 8, token)
     group = f"{stream}.workers"
-    place.echelon("create", group, "-p", "1", "--members", "m1")
+    place.echelon("create", group, "-p", "1", "--members", "m1", *option)
     with subprocess.Popen([sys.executable, "-c", _MEMBER, place.url, stream, "workers", "m1"]) as process:
         place.until(lambda: len(place.rows("dead", "list", group)) == 1)
         [row] = place.rows("dead", "list", group)
@@ -179,6 +197,7 @@ def test_dead_letters_of_a_native_group_are_listed_published_anew_and_skipped(pl
         assert f"{group} has no dead letter 999" in place.echelon("dead", "skip", group, "999", "-f", code=3).err
         place.echelon("dead", "retry", group, str(row["letter"]))
         place.until(lambda: [each["sequence"] for each in place.rows("dead", "list", group)] == [9])
+        assert last_headers(place, stream) == {"number": "3", "echelon-retry-of": "0@4"} | last_headers(place, stream)
         assert place.table("dead", "list", group)[1][3] == "9"
         place.echelon("dead", "skip", group, "--all", "--force")
         assert place.rows("dead", "list", group) == []

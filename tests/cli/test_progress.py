@@ -43,6 +43,7 @@ def test_lag_is_told_in_messages_and_seconds(place: Place, quiet: str) -> None:
     assert place.table("lag", quiet)[-1][0] == "total"
 
 
+@ON_BOTH
 def test_lag_is_watched(place: Place, crew: str) -> None:
     lines = place.echelon("lag", crew, "--watch", "--every", "0.1", "--count", "2", "-o", "json").out.splitlines()
     assert [json.loads(line)["partition"] for line in lines] == ["0", "1", "2", "3", "total"] * 2

@@ -79,12 +79,3 @@ def test_a_seat_steps_down_and_the_stand_by_takes_it(place: Place) -> None:
     assert f"had {group}-a (" in place.echelon("why", group, "0").out
     place.kill(f"{group}-a")
     place.kill(f"{group}-b")
-
-
-def test_an_instance_of_an_auto_group_steps_down_by_its_name(place: Place) -> None:
-    group = place.group()
-    place.launch(group, f"{group}-a")
-    place.until(lambda: {row["state"] for row in place.rows("partitions", group)} == {"owned"})
-    place.echelon("sd", group, f"{group}-a")
-    place.until(lambda: place.rows("members", group)[0]["role"] != "active")
-    place.kill(f"{group}-a")

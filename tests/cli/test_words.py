@@ -9,14 +9,13 @@ from collections.abc import Iterator
 import pytest
 
 from echelon import errors
-from echelon.cli.create import pairs, parse_key, settings
+from echelon.cli.create import pairs, settings
 from echelon.cli.exits import exit_code
 from echelon.cli.logs import set_up, tell_progress
 from echelon.cli.output import Format, show, show_one, table
 from echelon.cli.root import options_first
 from echelon.cli.times import duration, moment
 from echelon.errors import EchelonError, InvalidConfig
-from echelon.keys import HeaderKey, RecordKey, SubjectKey, TokensKey
 
 NOON = 1_700_049_600_000  # 2023-11-15 12:00 UTC
 
@@ -53,18 +52,6 @@ def test_a_duration_ahead() -> None:
 def test_what_is_no_time_is_told(text: str) -> None:
     with pytest.raises(InvalidConfig):
         moment(text, NOON)
-
-
-def test_keys() -> None:
-    assert parse_key("record") == RecordKey()
-    assert parse_key("subject") == SubjectKey()
-    assert parse_key("subject:a.>") == SubjectKey("a.>")
-    assert parse_key("header:user") == HeaderKey("user")
-    assert parse_key("header:user:a.*") == HeaderKey("user", "a.*")
-    assert parse_key("tokens:a.*.*:2,1") == TokensKey("a.*.*", (2, 1))
-    for wrong in ("", "token:a", "tokens:a.*:x", "header"):
-        with pytest.raises(InvalidConfig):
-            parse_key(wrong)
 
 
 def test_settings_and_mappings() -> None:

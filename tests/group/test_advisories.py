@@ -114,7 +114,7 @@ def test_a_seat_is_lost_because_its_holder_is_leaving() -> None:
 def test_a_seat_is_lost_because_its_holders_process_is_gone() -> None:
     log = held()
     log.write("b", "leave", gone="a")
-    assert lost(log) == [("m1", "a", "left")]
+    assert lost(log) == [("m1", "a", "gone")]
 
 
 def test_a_seat_is_lost_to_a_better_priority() -> None:

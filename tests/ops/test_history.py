@@ -99,6 +99,17 @@ def test_routine_is_told_only_when_asked_for() -> None:
     assert not any(row.record == "heartbeat" for row in told(log))
 
 
+def test_a_join_that_is_repeated_is_routine_but_not_one_after_a_step_down() -> None:
+    log = Log(make(members=["m1"]))
+    first = log.join(A, "m1")
+    again = log.join(A, "m1")
+    log.claim(A, "m1")
+    log.step_down("m1")
+    back = log.join(A, "m1")
+    assert [row.sequence for row in told(log) if row.record == "join"] == [first, back]
+    assert [row.sequence for row in told(log, routine=True) if row.record == "join"] == [first, again, back]
+
+
 def test_a_reset_that_keeps_the_output_says_so() -> None:
     log = Log(make(members=["m1"], delivery="exactly_once"))
     log.write("admin", "reset", positions={"0": 2}, keep=True)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from echelon.group.world import World
     from echelon.model import Bounds, Entry
+    from echelon.spark.audit import Audit
 
 
 def audit(
@@ -36,8 +37,6 @@ def audit(
     positions now. Exits with 11 if one is not there exactly once and in order; names the first of them.
     """
     import asyncio
-
-    from msgspec import structs
 
     from echelon.spark.audit import audit as compare
     from echelon.spark.session import stop_session
@@ -63,14 +62,21 @@ def audit(
         found = compare(messages, results, bounds=_bounds(world, begins), since=_since(kept, group, delta))
     finally:
         stop_session(spark)
+    show_audit(found, output)
+    if not found.is_exact:
+        raise typer.Exit(NOT_EXACT)
+
+
+def show_audit(found: "Audit", output: Format) -> None:
+    """Print what an audit found; the first offenders too, except in CSV, where all rows have the same columns."""
+    from msgspec import structs
+
     summary = structs.asdict(found)
     offenders = [{**structs.asdict(each), "key": _key(each.key)} for each in summary.pop("offenders")]
     show_one({**summary, "offenders": offenders} if output is Format.json else summary, output)
     if output is Format.table and offenders:
         typer.echo()
         show(offenders, output)
-    if not found.is_exact:
-        raise typer.Exit(NOT_EXACT)
 
 
 def _key(key: bytes | None) -> str | None:

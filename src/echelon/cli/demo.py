@@ -12,7 +12,7 @@ _MOST_A_SECOND: Final = 1_000
 
 
 def demo(
-    json: Annotated[bool, typer.Option("--json", help="Print only a line of JSON at the end.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="A line of JSON at the end; all else goes to stderr.")] = False,
     messages: Annotated[int, typer.Option("--messages", min=1000, help="How many readings are written.")] = 20_000,
 ) -> None:
     """Show a Spark pipeline survive a crash. A stand-by takes over, and an audit counts what was lost or doubled."""
@@ -22,15 +22,17 @@ def demo(
 
     from echelon.demo.show import show
 
+    def tell(words: str) -> None:
+        typer.echo(words, err=json)
+
     rate = min(_MOST_A_SECOND, messages // _LEAST_SECONDS)
-    result = asyncio.run(show(lambda words: typer.echo(words, err=json), messages=messages, a_second=rate))
+    result = asyncio.run(show(tell, messages=messages, a_second=rate))
+    tell(
+        f"\n{result.messages:,} messages, {result.processed:,} processed: {result.lost} lost, "
+        f"{result.duplicated} duplicated, {result.out_of_order} out of order.\n"
+        f"Failover took {result.failover_seconds:.1f} s; the whole demo {result.seconds:.0f} s."
+    )
     if json:
         typer.echo(msgspec.json.encode(result).decode())
-    else:
-        typer.echo(
-            f"\n{result.messages:,} messages, {result.processed:,} processed: {result.lost} lost, "
-            f"{result.duplicated} duplicated, {result.out_of_order} out of order.\n"
-            f"Failover took {result.failover_seconds:.1f} s; the whole demo {result.seconds:.0f} s."
-        )
     if result.lost or result.duplicated or result.out_of_order:
         raise typer.Exit(NOT_EXACT)

@@ -88,7 +88,7 @@ def history(
     partition: Annotated[
         str | None, typer.Option("--partition", "-p", metavar="P", help="What befell this partition, and why.")
     ] = None,
-    routine: Annotated[bool, typer.Option("--all", help="Heartbeats, advances and snapshots too.")] = False,
+    routine: Annotated[bool, typer.Option("--all", help="What is written all the time, too.")] = False,
     since: SinceOption = None,
     output: FormatOption = Format.table,
 ) -> None:

@@ -22,8 +22,10 @@ class Name(StrEnum):
     kafka = "kafka"
 
 
-NameArgument = Annotated[Name, typer.Argument(help="Which server.", show_default=False)]
-AnyName = Annotated[Name | None, typer.Argument(help="Which server; without it, both.", show_default=False)]
+NameArgument = Annotated[Name, typer.Argument(metavar="SERVER", help="Which server.", show_default=False)]
+AnyName = Annotated[
+    Name | None, typer.Argument(metavar="SERVER", help="Which server; without it, both.", show_default=False)
+]
 DataOption = Annotated[
     Path | None,
     typer.Option("--data", metavar="DIR", help="The server's data folder.", show_default="~/.local/state/echelon/NAME"),

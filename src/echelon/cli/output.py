@@ -72,7 +72,7 @@ def table(rows: Sequence[Mapping[str, object]], wide: Collection[str] = ()) -> l
     heads = [name.upper().replace("_", "-") for name in columns]
     cells = [[_cell(row[name]) if name == "key" else _short(_cell(row[name])) for name in columns] for row in rows]
     widths = [max(len(head), *(len(line[place]) for line in cells)) for place, head in enumerate(heads)]
-    right = [all(isinstance(row[name], int | float | None) for row in rows) for name in columns]
+    right = [all(_is_number(row[name]) for row in rows) for name in columns]
 
     def line(words: Sequence[str]) -> list[str]:
         return [w.rjust(width) if r else w.ljust(width) for w, width, r in zip(words, widths, right, strict=True)]
@@ -82,6 +82,11 @@ def table(rows: Sequence[Mapping[str, object]], wide: Collection[str] = ()) -> l
         styled = [_styled(row[name], word) for name, word in zip(columns, line(words), strict=True)]
         lines.append("  ".join(styled).rstrip())
     return lines
+
+
+def _is_number(value: object) -> bool:
+    """Whether a cell stands to the right; one of which nothing is known does as the others do."""
+    return isinstance(value, int | float | None) and not isinstance(value, bool)
 
 
 def as_mapping(row: object) -> Mapping[str, object]:
@@ -107,9 +112,9 @@ def _show_csv(rows: Sequence[Mapping[str, object]], *, head: bool = True) -> Non
 
 
 def _csv(value: object) -> object:
-    """A value as a cell of CSV: what has parts is JSON."""
+    """A value as a cell of CSV: what has parts is JSON, and so is a truth value."""
     plain = _plain(value)
-    return json.dumps(plain) if isinstance(plain, dict | list) else plain
+    return json.dumps(plain) if isinstance(plain, dict | list | bool) else plain
 
 
 def _plain(value: object) -> object:
@@ -133,9 +138,9 @@ def _cell(value: object) -> str:
     if isinstance(value, str):
         return value.upper() if value in _LOUD else value
     if isinstance(value, list | tuple):
-        return ", ".join(_part(each) for each in value)
+        return ", ".join(_part(each) for each in value) or "-"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={_part(each)}" for name, each in value.items())
+        return ", ".join(f"{name}={_part(each)}" for name, each in value.items()) or "-"
     if hasattr(value, "isoformat"):
         return str(value.isoformat(sep=" ", timespec="milliseconds")).replace("+00:00", "")
     return str(value)

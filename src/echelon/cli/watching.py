@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from echelon.brokers.base import Broker
 
 EveryOption = Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks.")]
+_NOTHING: Final = "nothing is there"
+
 CountOption = Annotated[int | None, typer.Option("--count", min=1, help="So many times.", show_default="until Ctrl-C")]
 
 
@@ -42,7 +44,7 @@ def watch(
 
 def _drawer(output: Format) -> "Callable[[Sequence[object]], None]":
     if output is Format.table:
-        return _redraw if sys.stdout.isatty() else lambda rows: show(rows, output)
+        return _redraw if sys.stdout.isatty() else lambda rows: show(rows, output, empty=_NOTHING)
     show_row = one_by_one(output)
 
     def draw(rows: Sequence[object]) -> None:
@@ -54,5 +56,5 @@ def _drawer(output: Format) -> "Callable[[Sequence[object]], None]":
 
 def _redraw(rows: Sequence[object]) -> None:
     """Draw over what was there, from the top of the screen, and clear what is left below."""
-    lines = table([as_mapping(row) for row in rows]) if rows else ["nothing is there"]
+    lines = table([as_mapping(row) for row in rows]) if rows else [_NOTHING]
     typer.echo("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J", nl=False)

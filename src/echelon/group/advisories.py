@@ -47,11 +47,11 @@ class SeatTaken(Advisory, frozen=True, kw_only=True, tag="seat_taken"):
 
 
 class SeatLost(Advisory, frozen=True, kw_only=True, tag="seat_lost"):
-    """An instance no longer holds its seat."""
+    """An instance no longer holds its seat. `gone`: it did not leave, others know that its process has ended."""
 
     member: str
     instance: str
-    reason: Literal["timeout", "admin", "left", "preempted"]
+    reason: Literal["timeout", "admin", "left", "gone", "preempted"]
 
     def _subject(self) -> str:
         return f"-{self.member}"
@@ -168,10 +168,12 @@ def _seats(before: World, after: World) -> Iterator[Advisory]:
 
 def _reason(
     before: World, after: World, member: str, instance: str
-) -> Literal["timeout", "admin", "left", "preempted"]:
+) -> Literal["timeout", "admin", "left", "gone", "preempted"]:
     known = after.instances.get(instance)
-    stepped_down = known is not None and known.stepped_down > before.sequence
-    if known is None or (stepped_down and known.leaving):
+    if known is None:
+        return "left" if after.senders[instance].sequence == after.sequence else "gone"
+    stepped_down = known.stepped_down > before.sequence
+    if stepped_down and known.leaving:
         return "left"
     if known.stale:
         return "timeout"

@@ -97,7 +97,8 @@ class Observer:
             new = self._look(partition)
             old = self._seen.get(partition.name) or _Seen(None, 0, None, moving=False)
             self._seen[partition.name] = new
-            was_reset = partition.reset == causes.entry.sequence
+            # 0 is never, and on Kafka also the sequence of the first record.
+            was_reset = 0 < partition.reset == causes.entry.sequence
             passed = old.owner != new.owner or (old.epoch != new.epoch and not was_reset)
             if old.owner is not None and passed:
                 self._note("lost", partition, old, causes, causes.of_loss(old.owner))

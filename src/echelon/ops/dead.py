@@ -16,7 +16,7 @@ from echelon.errors import OutOfRange, StreamNotFound, UnknownName
 from echelon.group.config import Config
 from echelon.group.world import World
 from echelon.keys import HeaderKey, extractor, key_name
-from echelon.model import Message
+from echelon.model import Message, publishers_headers
 from echelon.ops.status import when
 
 Decision = Literal["retry", "skip"]
@@ -129,14 +129,14 @@ def _key(config: Config | None, message: Message) -> str | None:
 
 
 async def _publish(broker: Broker, writer: Writer, origin: Origin, letter: Message) -> None:
-    """Publish the message anew, with its headers if the stream still holds it."""
+    """Publish the message anew, with its headers if the stream still holds it, or the letter tells them."""
     partition, sequence = _header(letter, "echelon-partition"), int(_header(letter, "echelon-sequence"))
     number, message, may_carry = partition, None, True
     if origin.config is not None:
         stream, place = origin.config.locate(partition)
         reader = await broker.reader(origin.called, stream, alone=len(origin.config.streams) == 1)
         number, message, may_carry = str(place), await _read(reader, place, sequence), stream.partitioning == "token"
-    kept = {} if message is None else {n: v.decode(errors="replace") for n, v in message.headers if _may_stay(n)}
+    kept = publishers_headers(letter if message is None else message)
     headers = {**kept, "echelon-retry-of": f"{partition}@{sequence}"}
     subject, identity = _header(letter, "echelon-subject"), f"{origin.identity}-retry-{letter.sequence}"
     key = letter.key if message is None else message.key
@@ -157,11 +157,6 @@ async def _read(reader: Reader, number: int, sequence: int) -> Message | None:
     except OutOfRange:
         pass
     return None
-
-
-def _may_stay(header: str) -> bool:
-    """Whether a header is the publisher's: the broker's own would make the copy a duplicate, or misplace it."""
-    return not header.lower().startswith(("nats-", "echelon-"))
 
 
 def _header(message: Message, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from typing import Final
 
 from msgspec import Struct
 
@@ -31,7 +32,7 @@ from echelon.group.world import World
 from echelon.model import Entry
 from echelon.ops.status import when
 
-_ROUTINE = (Heartbeat, Advance, Snapshot)
+_ROUTINE: Final = (Heartbeat, Advance, Snapshot)
 
 
 class HistoryRow(Struct, frozen=True, kw_only=True):
@@ -48,16 +49,24 @@ class HistoryRow(Struct, frozen=True, kw_only=True):
 def history(world: World, entries: Iterable[Entry], *, routine: bool = False) -> Iterator[HistoryRow]:
     """The records among the entries, which follow `world`; that is used up.
 
-    `routine` also tells of those that are written all the time: heartbeats, advances, snapshots.
+    `routine` also tells of those that are written all the time: heartbeats, advances, snapshots, and joins that an
+    instance repeats because it has not read its first one yet.
     """
     names = {instance.id: instance.profile.name for instance in world.instances.values()}
     for entry in entries:
         record = decode(entry.data)
+        is_routine = isinstance(record, _ROUTINE) or (isinstance(record, Join) and _is_in(world, record.sender))
         counted = apply(world, entry, record)
         if isinstance(record, Join):
             names[record.sender] = record.profile.name
-        if routine or not isinstance(record, _ROUTINE):
+        if routine or not is_routine:
             yield _row(world, entry, record, names, counted=counted)
+
+
+def _is_in(world: World, instance: str) -> bool:
+    """Whether to join would change nothing for this instance."""
+    known = world.instances.get(instance)
+    return known is not None and not known.stale and not known.stepped_down
 
 
 def _row(
@@ -110,5 +119,6 @@ def _ordered(record: Record) -> str:
 
 def _configured(record: Configure) -> str:
     config = record.config
-    seats = ", ".join(config.seats()) or "every instance"
+    mapped = config.mapping or {}
+    seats = ", ".join(f"{m} ({', '.join(mapped[m])})" if m in mapped else m for m in config.seats()) or "every instance"
     return f"{len(config.positions)} partitions of {', '.join(s.name for s in config.streams)}; seats: {seats}"

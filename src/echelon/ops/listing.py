@@ -71,10 +71,11 @@ def vacant(group: str, member: str) -> WrongState:
 
 def check_partition(world: World, name: str) -> None:
     """Raise UnknownName, with those that there are, unless the group has the partition."""
+    if not world.partitions:
+        raise UnknownName(f"there was no partition {name} yet", remedy="The group was made later")
     if name not in world.partitions:
         names = sorted(world.partitions, key=partition_order)
-        there = f"There are {names[0]} to {names[-1]}" if names else "There was none yet"
-        raise UnknownName(f"there is no partition {name}", remedy=there)
+        raise UnknownName(f"there is no partition {name}", remedy=f"There are {names[0]} to {names[-1]}")
 
 
 def suggestion(name: str, known: Sequence[str], command: str) -> str:

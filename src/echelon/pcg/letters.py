@@ -3,7 +3,7 @@
 from types import TracebackType
 from typing import Self
 
-from echelon.model import Message
+from echelon.model import Message, publishers_headers
 from echelon.pcg.groups import Found, Groups
 
 
@@ -32,6 +32,7 @@ class DeadLetters:
     async def bury(self, message: Message, error: Exception, attempts: int) -> None:
         """Store a dead letter: the message as it was, with where it came from and why it failed."""
         headers = {
+            **publishers_headers(message),  # A work queue does not hold the message any longer.
             "echelon-group": self._group,
             "echelon-partition": message.partition,
             "echelon-sequence": str(message.sequence),
