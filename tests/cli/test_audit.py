@@ -27,7 +27,6 @@ _COUNTS = {
 }
 
 
-@pytest.mark.timeout(240)
 def test_an_audit_with_a_real_spark_names_what_is_lost_and_what_is_there_twice(place: Place, tmp_path: Path) -> None:
     with skip_if_missing():
         java_home()

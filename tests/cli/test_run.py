@@ -78,7 +78,6 @@ def several() -> Iterator[Several]:
         yield process
 
 
-@pytest.mark.timeout(240)
 def test_a_pipeline_runs_until_ctrl_c_and_an_audit_counts_from_a_reset_that_kept_the_output(
     kafka_server: KafkaServer, several: Several, tmp_path: Path
 ) -> None:
@@ -207,7 +206,6 @@ def test_mistakes_in_an_audit_are_told_before_spark_starts(words: list[str], tol
     assert told in invoke("--broker", "nats://127.0.0.1:1", "audit", "g", *words, code=2).err
 
 
-@pytest.mark.timeout(240)
 def test_a_demo_tells_what_the_readme_shows_and_of_every_message_at_its_end() -> None:
     with skip_if_missing():
         java_home()

@@ -5,8 +5,6 @@ import signal
 from contextlib import AsyncExitStack
 from functools import partial
 
-import pytest
-
 from tests.cli.several import Several
 from tests.members.stage import scene
 from tests.members.waiting import until
@@ -17,7 +15,6 @@ from tests.spark.seats.tables import audit, check_table, until_done
 MOMENTS = ("planned", "reading", "before_write", "writing", "after_write", "committed")
 
 
-@pytest.mark.timeout(200)
 @partial(scene, seconds=190)
 async def test_a_failure_in_every_phase_of_a_batch_loses_and_doubles_nothing(kafka_stage: SparkStage) -> None:
     stage = kafka_stage
@@ -32,7 +29,6 @@ async def test_a_failure_in_every_phase_of_a_batch_loses_and_doubles_nothing(kaf
     await stage.drain("one")
 
 
-@pytest.mark.timeout(240)
 @partial(scene, seconds=230)
 async def test_killed_suspended_and_cut_off_drivers_a_killed_worker_and_a_killed_jvm(
     nats_stage: SparkStage, several: Several
