@@ -40,9 +40,12 @@ class Bounds(Struct, frozen=True, gc=False):
 
 
 def publishers_headers(message: Message) -> dict[str, str]:
-    """The headers that a copy may have: not the broker's, by which it would be a duplicate or misplaced, nor ours."""
+    """The headers that a copy may have: not the broker's, by which it would be a duplicate or misplaced, nor ours.
+
+    Of several with one name it is the first, by which keys go.
+    """
     kept = [(n, v) for n, v in message.headers if not n.lower().startswith(("nats-", "echelon-"))]
-    return {name: value.decode(errors="replace") for name, value in kept}
+    return {name: value.decode(errors="replace") for name, value in reversed(kept)}
 
 
 def partition_name(stream: str, number: int, *, alone: bool) -> str:

@@ -74,6 +74,8 @@ def ended(process: "subprocess.Popen[str]", code: int) -> tuple[str, str]:
 
 @pytest.fixture
 def several() -> Iterator[Several]:
+    with skip_if_missing():
+        quick_java()
     with Several() as process:
         yield process
 

@@ -111,6 +111,15 @@ def test_a_seat_is_lost_because_its_holder_is_leaving() -> None:
     assert lost(log) == [("m1", "a", "left")]
 
 
+def test_a_seat_is_lost_by_timeout_by_one_that_is_forgotten_before_anybody_lived_long_enough_to_time_it_out() -> None:
+    log = Watched(make(members=["m1", "m2"]))
+    log.sit("a", "m1")
+    for number in range(20):
+        log.later(3).join(f"guest-{number}", "m2")
+        log.run(1.5, f"guest-{number}")
+    assert ("m1", "a", "timeout") in lost(log)
+
+
 def test_a_seat_is_lost_because_its_holders_process_is_gone() -> None:
     log = held()
     log.write("b", "leave", gone="a")

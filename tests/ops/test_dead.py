@@ -2,17 +2,18 @@
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
 from echelon.brokers.memory import MemoryBroker
-from echelon.errors import UnknownName
+from echelon.errors import TooLarge, UnknownName
 from echelon.group.config import Stream
 from echelon.group.world import World
 from echelon.keys import Key, SubjectKey, TokensKey
 from echelon.members.admin import create_group
-from echelon.model import Message
+from echelon.members.dead_letter import DeadLetter
+from echelon.model import Message, publishers_headers
 from echelon.ops.dead import decide, list_dead, origin
 from tests.brokers.harnesses import MemoryHarness
 
@@ -30,16 +31,9 @@ def play(body: Body, key: Key | None = None) -> None:
             for number in range(3):
                 await writer.write(f"S.k{number}", b"%d" % number, headers={"colour": "red", "Nats-Msg-Id": "x"})
             world = await create_group(broker, "g", [Stream("S", 1, key or SubjectKey())], start="earliest")
-            for number in range(2):
-                headers = {
-                    "echelon-group": "g",
-                    "echelon-partition": "0",
-                    "echelon-sequence": str(number + 1),
-                    "echelon-subject": f"S.k{number}",
-                    "echelon-error": "ValueError('no')",
-                    "echelon-attempts": "3",
-                }
-                await writer.write(broker.dead_letters("g"), b"%d" % number, headers=headers)
+            for message in (await stored(broker))[:2]:
+                letter = DeadLetter("g", message, ValueError("no"), 3)
+                await letter.write(writer, broker.dead_letters("g"), uuid.uuid4().hex)
             await body(broker, world)
 
     asyncio.run(run())
@@ -83,9 +77,45 @@ def test_a_retry_works_also_when_the_message_is_gone() -> None:
         reader = await broker.reader("g", Stream("S", 1, SubjectKey()))
         again = [message async for messages in reader.read(0, 3, 5) for message in messages][-1]
         assert (again.subject, again.data) == ("S.k1", b"1")
-        assert "colour" not in dict(again.headers)
+        headers = dict(again.headers)
+        assert (headers["colour"], headers["echelon-retry-of"]) == (b"red", b"0@2")
 
     play(body)
+
+
+def test_of_several_headers_with_one_name_a_copy_has_the_first_by_which_its_key_goes() -> None:
+    message = Message("0", 1, "S.k", None, (("user", b"a"), ("Nats-Msg-Id", b"x"), ("user", b"b")), b"", 0)
+    assert publishers_headers(message) == {"user": "a"}
+
+
+class Picky:
+    """A writer to which some header is too much."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[str, bytes, Mapping[str, str]]] = []
+
+    async def write(
+        self,
+        subject: str,
+        data: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        id: str = "",
+    ) -> int:
+        assert (key, id, headers is None) == (b"k", "id", False)
+        if headers and "colour" in headers:
+            raise TooLarge("too much")
+        self.written.append((subject, data, headers or {}))
+        return 1
+
+
+def test_a_message_whose_headers_are_too_much_becomes_a_dead_letter_without_them() -> None:
+    writer, message = Picky(), Message("0", 7, "S.k", b"k", (("colour", b"red"),), b"data", 0)
+    asyncio.run(DeadLetter("g", message, ValueError("no"), 3).write(writer, "DEAD.g", "id"))
+    [(subject, data, headers)] = writer.written
+    assert (subject, data) == ("DEAD.g", b"data")
+    assert (headers["echelon-sequence"], headers["echelon-error"]) == ("7", "ValueError('no')")
 
 
 def test_a_letter_that_is_skipped_is_off_the_list_and_published_to_nobody() -> None:

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from echelon.errors import GroupNotFound, LogBroken
+from echelon.errors import GroupNotFound, LogBroken, UnknownName
 from echelon.group.world import World, dump
 from echelon.model import Bounds, Entry
 from echelon.ops.changes import changes
@@ -110,6 +110,12 @@ def test_a_join_that_is_repeated_is_routine_but_not_one_after_a_step_down() -> N
     assert [row.sequence for row in told(log, routine=True) if row.record == "join"] == [first, again, back]
 
 
+def test_a_join_that_is_repeated_is_told_if_it_may_have_put_out_a_namesake() -> None:
+    log = Log(make(members=["m1"]))
+    joins = [log.join(A, "m1", sole=True), log.join(A, "m1", sole=True)]
+    assert [row.sequence for row in told(log) if row.record == "join"] == joins
+
+
 def test_a_reset_that_keeps_the_output_says_so() -> None:
     log = Log(make(members=["m1"], delivery="exactly_once"))
     log.write("admin", "reset", positions={"0": 2}, keep=True)
@@ -157,6 +163,19 @@ def test_why_is_told_from_a_trimmed_log_as_from_the_whole_one() -> None:
     assert answers[1].name == answers[0].name == "web-2"
     assert answers[1].sequence == answers[0].sequence
     assert "web-1 (a-0001) was stale" in answers[1].sentence
+
+
+def test_why_of_a_partition_that_stays_since_before_a_trimmed_log_says_so() -> None:
+    log, as_of = with_snapshot()
+    kept = Kept(log, as_of)
+    at = log.entries[as_of].time  # of the record after it
+    answer = asyncio.run(ask(kept, "0", at))  # type: ignore[arg-type]  # it cannot be followed
+    assert (answer.name, answer.instance, answer.sequence, answer.since) == ("web-1", A, None, None)
+    assert answer.sentence == (
+        "Partition 0 belongs to m1 (web-1 a-0001), since before the oldest record that the log still has."
+    )
+    with pytest.raises(UnknownName, match="does not go back that far"):
+        asyncio.run(ask(kept, "0", log.entries[0].time - 1))  # type: ignore[arg-type]  # as above
 
 
 def test_a_log_without_its_beginning_or_a_snapshot_is_broken() -> None:

@@ -52,7 +52,7 @@ class Log(Protocol):
 
         Survives reconnects, restarts and leader changes of the broker: it waits, and goes on after the last
         entry it gave. Whether the log under it is still the same is the caller's to check (by reading the
-        last applied entry again). Raises Denied and GroupNotFound.
+        entries that were applied again). Raises Denied and GroupNotFound.
         """
         ...
 

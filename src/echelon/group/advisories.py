@@ -171,7 +171,10 @@ def _reason(
 ) -> Literal["timeout", "admin", "left", "gone", "preempted"]:
     known = after.instances.get(instance)
     if known is None:
-        return "left" if after.senders[instance].sequence == after.sequence else "gone"
+        sender = after.senders.get(instance)
+        if sender is None:  # It was silent for so long that it was forgotten.
+            return "timeout"
+        return "left" if sender.sequence == after.sequence else "gone"
     stepped_down = known.stepped_down > before.sequence
     if stepped_down and known.leaving:
         return "left"

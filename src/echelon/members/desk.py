@@ -13,6 +13,7 @@ from echelon.members.announcements import Announcements
 from echelon.members.batches import Batches
 from echelon.members.clock import now
 from echelon.members.counters import Counters
+from echelon.members.dead_letter import DeadLetter
 from echelon.members.failures import Failures
 from echelon.members.handlers import Call, check_result, in_thread
 from echelon.members.lanes import Lanes
@@ -173,20 +174,10 @@ class Desk:
                 worker.answer(partition.called)
 
     async def _bury(self, message: Message, error: Exception, attempts: int) -> None:
-        """Store a dead letter: the message as it was, with where it came from and why it failed."""
-        writer = await self._broker.writer()
-        headers = {
-            "echelon-group": self._group,
-            "echelon-partition": message.partition,
-            "echelon-sequence": str(message.sequence),
-            "echelon-subject": message.subject,
-            "echelon-error": repr(error)[:1000],
-            "echelon-attempts": str(attempts),
-        }
+        """Store the message as a dead letter."""
         identity = f"{self._world.identity}-{message.partition}-{message.sequence}"
-        await writer.write(
-            self._broker.dead_letters(self._group), message.data, key=message.key, headers=headers, id=identity
-        )
+        subject, writer = self._broker.dead_letters(self._group), await self._broker.writer()
+        await DeadLetter(self._group, message, error, attempts).write(writer, subject, identity)
 
     async def look_at_backlog(self) -> None:
         """Ask how much waits in each partition that is worked on."""

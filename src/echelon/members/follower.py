@@ -148,10 +148,12 @@ class Follower:
         while True:
             await asyncio.sleep(max(0.1, self.world.interval / 1000))
             applied = self._unchecked.copy()
+            last = applied[-1]
             try:
-                found = await self._log.read(applied[0].sequence, applied[-1].sequence + 1)
+                found = await self._log.read(applied[0].sequence, last.sequence + 1)
+                ground = await self._log.read(last.sequence, last.sequence + 1)  # A single one is the leader's word.
             except Unreachable:
                 continue
-            if found != applied:
+            if found != applied or ground != [last]:
                 raise _Void
             del self._unchecked[: len(applied) - 1]

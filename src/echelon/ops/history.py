@@ -55,7 +55,7 @@ def history(world: World, entries: Iterable[Entry], *, routine: bool = False) ->
     names = {instance.id: instance.profile.name for instance in world.instances.values()}
     for entry in entries:
         record = decode(entry.data)
-        is_routine = isinstance(record, _ROUTINE) or (isinstance(record, Join) and _is_in(world, record.sender))
+        is_routine = isinstance(record, _ROUTINE) or (isinstance(record, Join) and _changes_nothing(world, record))
         counted = apply(world, entry, record)
         if isinstance(record, Join):
             names[record.sender] = record.profile.name
@@ -63,10 +63,10 @@ def history(world: World, entries: Iterable[Entry], *, routine: bool = False) ->
             yield _row(world, entry, record, names, counted=counted)
 
 
-def _is_in(world: World, instance: str) -> bool:
-    """Whether to join would change nothing for this instance."""
-    known = world.instances.get(instance)
-    return known is not None and not known.stale and not known.stepped_down
+def _changes_nothing(world: World, join: Join) -> bool:
+    """Whether the instance has joined already, and puts out nobody either."""
+    known = world.instances.get(join.sender)
+    return known is not None and not known.stale and not known.stepped_down and not join.profile.sole
 
 
 def _row(

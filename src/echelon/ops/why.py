@@ -6,11 +6,13 @@ from datetime import datetime
 from msgspec import Struct
 
 from echelon.brokers.base import Log
+from echelon.errors import UnknownName
 from echelon.group.world import Partition, World
 from echelon.model import Entry
 from echelon.ops.changes import Change, Observer
 from echelon.ops.listing import check_partition
 from echelon.ops.replay import replays
+from echelon.ops.status import when
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -27,10 +29,15 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 async def ask(log: Log, partition: str, at: int | None = None) -> Answer:
-    """The same of a log; it is read only as far back as the answer needs. Raises what `replays` raises, too."""
+    """The same of a log; it is read only as far back as the answer needs.
+
+    Raises UnknownName also for a time before the log, if that was trimmed, and what `replays` raises.
+    """
     answer = None
     async for found in replays(log):
         begin = found.world.broker_time
+        if found.whole and at is not None and at < begin:
+            raise UnknownName("the log does not go back that far", remedy=f"It begins at {_clock(when(begin))}")
         if found.whole or at is None or begin <= at:
             known = partition in found.world.partitions
             answer = why(found.world, found.entries, partition, at) if known or found.whole else None
@@ -54,7 +61,7 @@ def why(world: World, entries: Sequence[Entry], partition: str, at: int | None =
     return Answer(
         partition=partition,
         member=found.seat,
-        name=last.name if last is not None and found.owner is not None else None,
+        name=observer.world.instances[found.owner].profile.name if found.owner is not None else None,
         instance=found.owner,
         since=last.time if last is not None else None,
         sequence=last.sequence if last is not None else None,
@@ -78,9 +85,14 @@ def _chain(changes: Sequence[Change]) -> list[Change]:
 def _sentence(partition: str, chain: Sequence[Change], observer: Observer) -> str:
     gained = next((c for c in reversed(chain) if c.change == "gained"), None)
     lost = next((c for c in reversed(chain) if c.change == "lost"), None)
-    missing = _missing(observer.world.partitions[partition], observer.world)
+    found = observer.world.partitions[partition]
+    missing = _missing(found, observer.world)
     if gained is None and lost is None:
-        return f"Partition {partition} belongs to nobody: {missing}."
+        if found.owner is None:
+            return f"Partition {partition} belongs to nobody: {missing}."
+        member = found.former[0] if found.former is not None else found.seat
+        who = _name(member, found.owner, observer.world.instances[found.owner].profile.name)
+        return f"Partition {partition} belongs to {who}, since before the oldest record that the log still has."
     if gained is None or (lost is not None and chain.index(lost) > chain.index(gained)):
         assert lost is not None
         return (
@@ -140,10 +152,11 @@ def _missing(partition: Partition, world: World) -> str:
 
 
 def _who(change: Change) -> str:
-    short = (change.instance or "")[:6]
-    return (
-        f"{change.name} ({short})" if change.member == change.instance else f"{change.member} ({change.name} {short})"
-    )
+    return _name(change.member, change.instance or "", change.name)
+
+
+def _name(member: str | None, instance: str, name: str | None) -> str:
+    return f"{name} ({instance[:6]})" if member == instance else f"{member} ({name} {instance[:6]})"
 
 
 def _a(record: str) -> str:

@@ -3,7 +3,8 @@
 from types import TracebackType
 from typing import Self
 
-from echelon.model import Message, publishers_headers
+from echelon.members.dead_letter import DeadLetter
+from echelon.model import Message
 from echelon.pcg.groups import Found, Groups
 
 
@@ -30,19 +31,9 @@ class DeadLetters:
         await self._broker.__aexit__(kind, error, trace)
 
     async def bury(self, message: Message, error: Exception, attempts: int) -> None:
-        """Store a dead letter: the message as it was, with where it came from and why it failed."""
-        headers = {
-            **publishers_headers(message),  # A work queue does not hold the message any longer.
-            "echelon-group": self._group,
-            "echelon-partition": message.partition,
-            "echelon-sequence": str(message.sequence),
-            "echelon-subject": message.subject,
-            "echelon-error": repr(error)[:1000],
-            "echelon-attempts": str(attempts),
-        }
+        """Store the message as a dead letter."""
         # The sequence belongs to the stream as it is now: one that is made anew counts from 1.
         made = (await self._groups.consumers.details(self._consumed)).created
-        writer = await self._broker.writer()
-        subject = self._broker.dead_letters(self._group)
         identity = f"{self._group}-{made}-{message.sequence}"
-        await writer.write(subject, message.data, key=message.key, headers=headers, id=identity)
+        subject, writer = self._broker.dead_letters(self._group), await self._broker.writer()
+        await DeadLetter(self._group, message, error, attempts).write(writer, subject, identity)

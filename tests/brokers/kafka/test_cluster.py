@@ -1,6 +1,7 @@
 """Three brokers with replicated topics: a leader that dies or hangs takes nothing with it, and is not missed."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, aclosing, suppress
@@ -60,15 +61,15 @@ class Cluster:
     def start(self) -> None:
         with ThreadPoolExecutor(3) as starting:  # None answers before it has found another.
             list(starting.map(KafkaServer.start, self.servers.values()))
-        while len(self._admin().list_topics(timeout=30).brokers) < 3:
-            pass
+        self._admin = AdminClient({"bootstrap.servers": self.addresses, "log_level": 0})
+        while len(self._admin.list_topics(timeout=30).brokers) < 3:
+            time.sleep(0.1)
 
     async def create_beside(self, topic: str, other: str) -> None:
         """Make a topic whose replicas are where those of `other` are, so that one broker leads both."""
         replicas = (await asyncio.to_thread(self._partition, other)).replicas
         new = NewTopic(topic, 1, replica_assignment=[replicas], config={"min.insync.replicas": "2"})
-        admin = self._admin()
-        await result(admin.create_topics([new], operation_timeout=10)[topic])
+        await result(self._admin.create_topics([new], operation_timeout=10)[topic])
         await self.leader(topic)
 
     async def leader(self, topic: str) -> KafkaServer:
@@ -82,10 +83,8 @@ class Cluster:
     def _partition(self, topic: str) -> PartitionMetadata:
         while True:
             with suppress(KeyError):  # Not every broker has heard of it yet.
-                return self._admin().list_topics(topic, timeout=30).topics[topic].partitions[0]
-
-    def _admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.addresses, "log_level": 0})
+                return self._admin.list_topics(topic, timeout=30).topics[topic].partitions[0]
+            time.sleep(0.1)
 
 
 @pytest.fixture

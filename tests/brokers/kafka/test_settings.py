@@ -1,6 +1,7 @@
 """From URL, options and environment to librdkafka's properties."""
 
 import pytest
+from confluent_kafka import Consumer, Producer
 
 from echelon.brokers.kafka.settings import Settings
 from echelon.errors import InvalidConfig
@@ -50,6 +51,13 @@ def test_any_property_of_librdkafka_passes_but_not_what_order_and_loss_hang_on()
     assert settings.consumer("group")["client.rack"] == "b"
     assert settings.consumer("group")["fetch.min.bytes"] == "5"
     assert settings.producer()["acks"] == "all"
+
+
+@pytest.mark.parametrize("options", [{"timeout": 3600}, {"timeout": 0.1}, {"kafka.message.max.bytes": 100_000_000}])
+def test_librdkafka_takes_what_may_be_asked_for(options: dict[str, object]) -> None:
+    settings = Settings("kafka://one:9092", options)
+    Consumer(settings.consumer("group")).close()
+    Producer(settings.producer())
 
 
 def test_records_are_read_committed_unless_told_otherwise() -> None:

@@ -25,7 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client 
 )
 from msgspec import Struct
 
-from echelon.brokers.kafka.faults import MISSING, fault, is_denial
+from echelon.brokers.kafka.faults import fault, is_denial
 from echelon.brokers.kafka.settings import Settings
 from echelon.errors import InvalidConfig, StreamNotFound, Unreachable
 from echelon.model import Bounds
@@ -88,9 +88,7 @@ class Admin:
 
     async def brokers(self) -> int:
         """How many brokers the cluster has."""
-        count = len((await self._metadata(_NO_TOPIC, f"reach Kafka at {self._servers}")).brokers)
-        self._is_cluster = count > 1
-        return count
+        return len((await self._metadata(_NO_TOPIC, f"reach Kafka at {self._servers}")).brokers)
 
     async def topics(self) -> list[str]:
         """The names of all topics that may be seen."""
@@ -180,7 +178,7 @@ class Admin:
         """
         doing = f"find the topic {topic}"
         found = (await self._metadata(topic, doing)).topics[topic]
-        if found.error is not None and found.error.name() in MISSING:
+        if found.error is not None:
             raise fault(found.error, doing)
         return found.partitions
 
@@ -214,6 +212,7 @@ class Admin:
         """What the cluster says of itself and its topics. `describe_cluster` can abort the process in an outage."""
         asking = asyncio.to_thread(self._client.list_topics, topic, self._timeout)
         found: ClusterMetadata = await self._wait(asyncio.ensure_future(asking), doing)
+        self._is_cluster = self._is_cluster or len(found.brokers) > 1
         return found
 
     async def _result(self, answer: "Future[Any]", doing: str, *, unless: Iterable[str] = ()) -> Any:  # noqa: ANN401 - the client's answers

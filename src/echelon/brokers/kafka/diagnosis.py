@@ -6,7 +6,7 @@ from typing import Final
 from echelon.brokers.kafka.connection import Connection
 from echelon.errors import BrokerError, StorageFull, StreamNotFound, Unreachable
 
-_SECONDS: Final = 1.0
+_SECONDS: Final = 2.0  # Longer than a topic must be missing in a cluster to count as such.
 
 
 async def why_not_stored(connection: Connection, topic: str, error: Unreachable) -> BrokerError:

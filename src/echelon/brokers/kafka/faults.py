@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError
 from echelon.errors import BrokerError, Denied, EchelonError, StorageFull, StreamNotFound, TooLarge, Unreachable
 
 # By name, since librdkafka's own codes are private in the Python client.
-MISSING: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"})
+_MISSING: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"})
 OUT_OF_RANGE: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION"})
 _DENIED: Final = frozenset(
     {
@@ -57,7 +57,7 @@ def is_denial(error: KafkaError) -> bool:
 def fault(error: KafkaError, doing: str) -> EchelonError:
     """The error to raise when `doing` ("append to orders") ended with Kafka's `error`."""
     name, words = error.name(), f"could not {doing}: {error.str()}"
-    if name in MISSING:
+    if name in _MISSING:
         return StreamNotFound(words, remedy="Create the topic, or correct its name")
     if name == "_SSL":
         return Denied(words, remedy="Check the certificates, and that the broker speaks TLS on this port")

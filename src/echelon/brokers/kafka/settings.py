@@ -23,6 +23,8 @@ _PROPERTIES: Final = {
 }
 _PREFIX: Final = "kafka."
 _TRUE: Final = ("1", "true", "yes", "on")
+_LONGEST_REQUEST: Final = 300_000  # in milliseconds; librdkafka takes no more
+_FETCH: Final = 4 << 20
 
 
 class Settings:
@@ -58,7 +60,7 @@ class Settings:
             "reconnect.backoff.max.ms": "200",
             # A leader that hangs is given up after this long, for the one that was elected in its place; the default is
             # a minute. Not sooner than after two seconds: a fetch that finds nothing is answered after half a second.
-            "socket.timeout.ms": str(max(int(self.timeout * 1000), 2000)),
+            "socket.timeout.ms": str(min(max(int(self.timeout * 1000), 2000), _LONGEST_REQUEST)),
             "log_level": "0",  # What goes wrong comes as errors; librdkafka's log would go to stderr.
             **{_PROPERTIES[name]: values[name] for name in _PROPERTIES if values[name]},
             **own,
@@ -73,7 +75,8 @@ class Settings:
             "fetch.error.backoff.ms": "100",
             "fetch.queue.backoff.ms": "5",  # The default of a second is waited out whenever the queue was full.
             "queued.max.messages.kbytes": "4096",
-            "fetch.max.bytes": "4194304",  # To come within the timeout over a slow line too; the default is 50 MB.
+            # To come within the timeout over a slow line too; the default is 50 MB. Not less than a message may have.
+            "fetch.max.bytes": str(max(_FETCH, int(self.properties.get("message.max.bytes", 0)))),
             **self.properties,
             "group.id": group,
             "enable.auto.commit": "false",
