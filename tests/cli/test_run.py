@@ -83,8 +83,6 @@ def several() -> Iterator[Several]:
 def test_a_pipeline_runs_until_ctrl_c_and_an_audit_counts_from_a_reset_that_kept_the_output(
     kafka_server: KafkaServer, several: Several, tmp_path: Path
 ) -> None:
-    with skip_if_missing():
-        java_home()
     place = Place(KafkaHarness(kafka_server), kafka_server.url, tmp_path)
     stream, folder = place.stream(), tmp_path / "sink"
     place.publish(stream, _MESSAGES)

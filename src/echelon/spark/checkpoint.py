@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from echelon.errors import InvalidConfig
 from echelon.group.world import Partition, World
-from echelon.spark.file_sink import check_batches
+from echelon.spark.file_sink import check_batches, check_seats
 from echelon.spark.files import Files
 from echelon.spark.output import SparkOutput
 from echelon.spark.pipeline import Pipeline
@@ -51,6 +51,8 @@ class _Seat(Struct):
     """
 
     generation: int = 0
+    reset: int = 0
+    """The last reset that the generation began after."""
     known: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
@@ -91,14 +93,19 @@ class Checkpoint:
         """A partition leaves the seat."""
         self._arrived.pop(name, None)
 
-    def prepare(self, cuts: Collection[int]) -> str:
-        """Where the query's checkpoint is; `cuts` are those that there are. Blocks.
+    def prepare(self, world: World) -> str:
+        """Where the query's checkpoint is. Blocks.
 
-        Raises InvalidConfig if the state cannot follow the positions, or a file sink not the checkpoint.
+        Raises InvalidConfig if the state cannot follow the positions, or a file sink not the seats or the checkpoint.
         """
-        where = f"{self._home}/{self._generation(cuts) if self.stateful else 0}"
-        if isinstance(self._pipeline.sink, SparkOutput):
-            check_batches(self._files, self._pipeline.sink, where)
+        sink = self._pipeline.sink
+        if isinstance(sink, SparkOutput):
+            assert world.config is not None
+            # Seats may have been added since the instance came.
+            check_seats(self._pipeline.group, sink, world.config)
+        where = f"{self._home}/{self._generation(world.cuts) if self.stateful else 0}"
+        if isinstance(sink, SparkOutput):
+            check_batches(self._files, sink, where)
         return where
 
     def _generation(self, cuts: Collection[int]) -> int:
@@ -120,15 +127,23 @@ class Checkpoint:
         return seat.generation
 
     def _reset_since(self, seat: _Seat, begun: dict[str, _Arrived]) -> list[str]:
-        """The partitions that were reset since this seat last had them, and that no other seat has begun since then."""
-        found = {name: one.reset for name, one in begun.items() if seat.known.get(name, (0, 0))[1] < one.reset}
+        """The partitions that were reset since this seat last had them, and that no other seat has begun since then.
+
+        A seat that has had a partition and done nothing has not begun it. And of a fresh one there is no state if all
+        of this seat's state is from after the same reset.
+        """
+        found = {
+            name: one.reset
+            for name, one in begun.items()
+            if seat.known.get(name, (0, 0))[1] < one.reset and not (one.fresh and one.reset <= seat.reset)
+        }
         if not found:
             return []
         seats, _, own = self._home.rpartition("/")
         for member in self._files.names(seats):
             other = _read(self._files, f"{seats}/{member}") if member != own else None
             for name, (_, reset) in other.known.items() if other is not None else ():
-                if found.get(name) == reset:
+                if found.get(name) == reset and not begun[name].fresh:
                     del found[name]
         return list(found)
 
@@ -165,9 +180,13 @@ class Checkpoint:
                 remedy="Reset all partitions of the seat",
             )
         seat.generation += 1
+        seat.reset = max(arrived[name].reset for name in changed)
+        # Whoever died before it had written the seat down may have left half a copy.
+        self._files.delete(f"{self._home}/{seat.generation}")
         kept = {arrived[name].kept for name in changed}
         copy = kept.pop() if len(kept) == 1 else None
-        if copy is not None and set(changed) <= set(copy.partitions) <= set(arrived):
+        at_cut = {name for name, one in arrived.items() if one.kept == copy}
+        if copy is not None and set(changed) <= set(copy.partitions) <= at_cut:
             self._files.copy(copy.path, f"{self._home}/{seat.generation}")
         elif any(arrived[name].restored for name in changed):
             logger.warning("the cut holds no state for just the partitions of this seat: its state begins empty")
@@ -178,10 +197,10 @@ class Checkpoint:
         """Whether the checkpoint has to be copied before the seat can answer the cut under way."""
         return self.stateful and world.cut is not None and world.cut.sequence != self._copied[0] and bool(self._home)
 
-    def keep(self, cut: int, cuts: Collection[int]) -> None:
-        """Copy the checkpoint for a cut, beside those that there are. The query must have ended. Blocks."""
+    def keep(self, cut: int, world: World) -> None:
+        """Copy the checkpoint for a cut. The query must have ended. Blocks."""
         path = f"{self._home}/cuts/{cut}"
-        self._files.copy(self.prepare(cuts), path)
+        self._files.copy(self.prepare(world), path)
         self._copied = (cut, msgspec.json.encode(Kept(path, tuple(sorted(self._arrived)))))
 
     def kept_for(self, world: World) -> bytes | None:

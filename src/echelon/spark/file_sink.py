@@ -16,10 +16,11 @@ _FORMATS: Final = ("avro", "csv", "json", "orc", "parquet", "text", "xml")
 
 def check_seats(group: str, output: SparkOutput, config: Config) -> None:
     """Raise InvalidConfig if several seats, each with a query of its own, would write to one file sink."""
-    if output.format.lower() in _FORMATS and len(config.seats()) != 1:
+    seats = config.seats()
+    if output.format.lower() in _FORMATS and len(seats) != 1:
         raise InvalidConfig(
-            f"the group {group} has more than one seat, and Spark's file sink takes the batches of one query only: it "
-            "would leave out those of the others",
+            f"the group {group} {'has' if seats else 'may have'} more than one seat, and Spark's file sink takes the "
+            "batches of one query only: it would leave out those of the others",
             remedy="Make the group with a single member (options={'members': ('m1',)}) and stand-bys, or use DeltaSink "
             "or EachBatch",
         )
@@ -30,8 +31,9 @@ def check_batches(files: Files, output: SparkOutput, checkpoint: str) -> None:
     path = next((value.rstrip("/") for name, value in output.options.items() if name.lower() == "path"), "")
     if path and _newest(files, f"{path}/_spark_metadata") > _newest(files, f"{checkpoint}/offsets"):
         raise InvalidConfig(
-            f"the files at {path} are of another query, or of this seat before a reset of its state: Spark's file sink "
-            "would take what comes next for repetitions, and leave it out",
+            f"the files at {path} are further than this seat's checkpoint, as those of another query are, or those "
+            "from before a reset of its state: Spark's file sink would take what comes next for repetitions, and leave "
+            "it out",
             remedy="Declare another path, or delete these files",
         )
 

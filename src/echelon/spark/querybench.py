@@ -226,7 +226,7 @@ class QueryBench:
                 await asyncio.sleep(_AGAIN / 4)
             self._wake()
         while (cut := self._world.cut) is not None and self._checkpoint.must_keep(self._world):
-            await asyncio.to_thread(self._checkpoint.keep, cut.sequence, self._world.cuts.keys())
+            await asyncio.to_thread(self._checkpoint.keep, cut.sequence, self._world)
             self._wake()
 
     async def _run_query(self) -> None:
@@ -235,7 +235,7 @@ class QueryBench:
         async with Control(self._batching.next_batch, self._batching.plan) as control:
             self._starting = True
             try:
-                where = await asyncio.to_thread(self._checkpoint.prepare, self._world.cuts.keys())
+                where = await asyncio.to_thread(self._checkpoint.prepare, self._world)
             finally:
                 self._starting = False
             if not (self._is_running and self._batching.is_open):

@@ -23,7 +23,11 @@ class Cable:
         there = urlsplit(url)
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            server, to_server = await asyncio.open_connection(there.hostname, there.port)
+            try:
+                server, to_server = await asyncio.open_connection(there.hostname, there.port)
+            except OSError:
+                writer.close()
+                return
             for ends in ((reader, to_server), (server, writer)):
                 task = asyncio.create_task(self._pass(*ends))
                 self._tasks.add(task)

@@ -27,6 +27,8 @@ def kafka_stage(request: pytest.FixtureRequest, tmp_path: Path) -> SparkStage:
 @pytest.fixture(scope="session")
 def several() -> Iterator[Several]:
     """A process for audits, so that all of them share a JVM."""
+    with skip_if_missing():
+        quick_java()
     with Several() as process:
         yield process
 

@@ -17,6 +17,7 @@ from typing import Any, Literal, Self
 
 import msgspec
 import pyarrow as pa
+from confluent_kafka import Producer
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's users know it
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
@@ -189,6 +190,7 @@ class Play:
             watch_calls(DeltaSink, "_check_files", self)
             return DeltaSink(f"{self.cast.folder}/table")
         if self.cast.sink == "kafka":
+            flush_results()
             watch_calls(kafka, "_produce", self)
             return KafkaBatchSink(address, target)
         if self.cast.sink == "nats-ids":
@@ -252,6 +254,17 @@ def watch_batches(play: Play) -> None:
 
     Batching.plan = watched_plan  # type: ignore[method-assign]  # nothing else tells these moments
     Batching.next_batch = watched_next  # type: ignore[method-assign]  # the same
+
+
+def flush_results() -> None:
+    """Have results on Kafka before their transaction is committed: the sink itself leaves the order to the producer."""
+    produce = kafka._produce
+
+    def flushed(producer: Producer, records: Sequence[kafka.Record], failures: list[EchelonError]) -> None:
+        produce(producer, records, failures)
+        producer.flush(10)
+
+    kafka._produce = flushed
 
 
 def watch_calls(owner: object, name: str, play: Play) -> None:

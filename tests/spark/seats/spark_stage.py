@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -80,10 +81,13 @@ def children(pid: int) -> list[int]:
     """The processes that a process has started and that still run."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").iterdir():
-        found += map(int, (task / "children").read_text().split())
+        with suppress(OSError):  # A thread may end meanwhile.
+            found += map(int, (task / "children").read_text().split())
     return found
 
 
 def command_of(pid: int) -> str:
-    """How a process was called."""
-    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    """How a process was called; nothing once it has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return ""

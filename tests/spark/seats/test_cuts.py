@@ -32,6 +32,7 @@ async def test_resets_take_back_what_the_table_holds_past_them_with_another_numb
     await check_table(stage)
     await stage.until_joined("two", seconds=60)
     await stage.admin.set_members(("m1", "m2"))
+    await stage.until_world(lambda _: set(stage.owners().values()) == {"one", "two"})
     await reset(stage, ToCut(cut.sequence))
     assert set(stage.owners().values()) == {"one", "two"}
     await reset(stage, ToTime(between))

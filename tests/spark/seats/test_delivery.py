@@ -26,16 +26,18 @@ async def test_at_most_once_nothing_is_repeated_after_a_crash_and_a_failure(nats
 
 
 @scene
-async def test_a_file_sink_of_sparks_own_has_every_message_once_after_its_driver_was_killed_in_mid_batch(
+async def test_a_file_sink_of_sparks_own_has_every_message_once_after_drivers_died_in_mid_batch_and_between_batches(
     kafka_stage: SparkStage,
 ) -> None:
     stage = kafka_stage
     await stage.prepare(members=("m1",), interval=1.0)
-    for name in ("one", "two"):
-        stage.launch_spark(name, "m1", sink="parquet", dies="reading", spared=True)
+    stage.launch_spark("one", "m1", sink="parquet", dies="reading", spared=True)
+    stage.launch_spark("two", "m1", sink="parquet", dies="committed", spared=True)
     await stage.until_joined("one", "two", seconds=60)
+    stage.launch_spark("three", "m1", sink="parquet", priority=1)
     async with stage.load(every=0.1):
-        successor = await stage.crash_holder()
+        await stage.crash_holder()
+        assert await stage.crash_holder() == "three"
     await until_done(stage)
     await check_files(stage)
-    await stage.drain(successor)
+    await stage.drain("three")

@@ -1,11 +1,13 @@
 """Spark applications share a group with Python processes, and hand over in good order."""
 
 import signal
+import time
 
 from tests.cli.several import Several
 from tests.members.process import Results
 from tests.members.sinks.harnesses import make_harness
 from tests.members.stage import by_partition, scene
+from tests.members.waiting import lateness
 from tests.postgres_server import PostgresServer
 from tests.spark.seats.spark_stage import SparkStage
 from tests.spark.seats.tables import audit, until_done
@@ -37,7 +39,10 @@ async def test_a_stepped_down_spark_member_hands_over_and_partitions_move_to_pyt
         await stage.until_more(200)
         assert stage.queries(second) == queries or stage.told("Fenced", name=second), "its query went on meanwhile"
     await stage.until_all_handled()
-    await until_done(stage, 1.5)  # A batch is committed, and within a second the log has it.
+    async with lateness() as late:
+        handled = time.monotonic()
+        await until_done(stage)
+    assert time.monotonic() - handled < late.allow(1.5), "a batch is committed, and within a second the log has it"
     await stage.drain("spark", "stand-by", "python")
     stage.check("once")
 

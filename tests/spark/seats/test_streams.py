@@ -16,10 +16,10 @@ async def test_a_crash_while_results_are_sent_with_message_ids_to_nats(
 
 
 @scene
-async def test_a_crash_after_a_batch_was_committed_with_a_transaction_on_kafka(
+async def test_a_crash_between_results_and_the_commit_of_their_transaction_on_kafka(
     kafka_stage: SparkStage, several: Several
 ) -> None:
-    await crash(kafka_stage, several, "kafka", "committed")
+    await crash(kafka_stage, several, "kafka", "writing")
 
 
 async def crash(stage: SparkStage, several: Several, sink: str, moment: Moment) -> None:
