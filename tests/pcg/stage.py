@@ -8,7 +8,7 @@ import sys
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -209,6 +209,16 @@ async def create(stage: Stage, kind: str, *members: str) -> None:
         await stage.create(stage.elastic(PARTITIONS, *members))
 
 
+async def pair(stage: Stage, **fields: object) -> tuple[str, str]:
+    """Two instances of the member `m` in processes of their own: who is active, and who stands by."""
+    for name in ("a", "b"):
+        stage.launch(name, "m", **fields)
+    await stage.until(lambda: bool(stage.lines()))
+    await stage.until_waiting("m", 2)
+    active = stage.lines()[-1].name
+    return active, "b" if active == "a" else "a"
+
+
 def line(name: str, message: Message, began: float) -> Line:
     key = message.subject.rpartition(".")[2]
     return Line(
@@ -216,12 +226,14 @@ def line(name: str, message: Message, began: float) -> Line:
     )
 
 
-def check_order(stage: Stage, *, repeats: int = 0, back: int = 1, begun: bool = False) -> list[Line]:
+def check_order(
+    stage: Stage, *, repeats: int = 0, back: Mapping[str, int] | None = None, begun: bool = False
+) -> list[Line]:
     """Every message was handled; by key in order and one at a time; at most `repeats` more than once.
 
-    What comes again may come only as the repetition of a message that nothing of its key has passed; or, if messages
-    are set `back`, not more than so many. With `begun` it is the beginnings that must be in order: a handler that was
-    suspended ends when it ends.
+    What comes again may come only as the repetition of a message that nothing of its key has passed; or, if the
+    messages of its key are set `back`, not more than so many. With `begun` it is the beginnings that must be in order:
+    a handler that was suspended ends when it ends.
     """
     lines = sorted(stage.lines(), key=lambda each: each.began) if begun else stage.lines()
     by_key: defaultdict[str, list[Line]] = defaultdict(list)
@@ -229,13 +241,15 @@ def check_order(stage: Stage, *, repeats: int = 0, back: int = 1, begun: bool = 
         by_key[each.key].append(each)
     repeated = 0
     for key, count in stage.sent.items():
-        expected = 0
+        expected = passed = 0
+        most = max((back or {}).get(key, 1), 1)
         previous: Line | None = None
         for each in by_key[key]:
-            assert expected - back <= each.number <= expected, (key, [(x.name, x.number) for x in by_key[key]])
+            assert expected - most <= each.number <= expected, (key, [(x.name, x.number) for x in by_key[key]])
             again = each.number < expected
-            repeated += again
+            repeated += each.number < passed
             expected = each.number + 1
+            passed = max(passed, expected)
             if previous is not None and not begun and not again:
                 assert each.began >= previous.ended, (key, previous, each)
             previous = each

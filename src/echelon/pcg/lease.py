@@ -51,7 +51,7 @@ class Lease:
         self._counters = counters
         self._turn = turn
         self._pin = int(seat.pin_seconds * 1000)
-        self._period = min(seat.pin_seconds, seat.ack_wait) / 3
+        self._span = min(seat.pin_seconds, seat.ack_wait)
         self._is_active = False
         self._wanted = asyncio.Event()
         self._granted = asyncio.Event()
@@ -86,18 +86,22 @@ class Lease:
 
         Raises ConsumerNotFound, StreamNotFound.
         """
+        loop = asyncio.get_running_loop()
+        looked = loop.time()
         while True:
             try:
-                async with asyncio.timeout(self._period):
+                # The last request may be half a span old when it is looked at. The rest is for this and the answer.
+                async with asyncio.timeout_at(looked + self._span / 4):
                     await self._wanted.wait()
             except TimeoutError:
                 pass
+            looked = loop.time()
             self._wanted.clear()
             try:
                 await self._renew(pull, still_at_work)
             except Unreachable as error:
                 logger.info("who is active on %s is not known: %s", self._seat.consumer, error)
-                await asyncio.sleep(self._period / 10)
+                await asyncio.sleep(self._span / 30)
 
     def _note_lapse(self) -> None:
         """Count it, once, if the lease ran out while this instance was active."""
@@ -110,7 +114,7 @@ class Lease:
         if not pin:
             return
         self._note_lapse()
-        if pull.asked + self._pin < now() + self._period * 1000:
+        if pull.asked + self._pin < now() + self._span * 1000 / 3:
             pull.renew()  # What keeps the pin without that is late.
         asked = int(pull.asked)
         info = await self._consumers.info(self._seat.stream, self._seat.consumer)

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 
 import nats
 import pytest
-from nats.aio.msg import Msg
 
 from echelon.brokers.nats.pull import Pull
 from echelon.brokers.nats.pull_config import ConsumerConfig
@@ -203,35 +202,6 @@ def test_pulling_goes_on_when_the_server_was_away(nats_servers: NatsServers, fau
                 # A server that is killed may not have written down all acks.
                 assert [n for n in seen if n >= 5 or fault != "kill"] == list(range(5, 10))
                 assert seen == sorted(seen)
-
-    asyncio.run(run())
-
-
-def test_a_request_that_the_server_drops_is_made_again_when_heartbeats_are_missed(nats_server: NatsServer) -> None:
-    async def run() -> None:
-        # Who asks for heartbeats is not told that too many requests wait.
-        async with scene(nats_server.url, max_waiting=1) as (consumers, stream):
-            client = await nats.connect(nats_server.url)
-            subject, asked = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.c", []
-
-            async def note(request: Msg) -> None:
-                asked.append(request.reply)
-
-            await client.subscribe(subject, cb=note)
-            other = await client.subscribe(client.new_inbox())
-            await client.publish(subject, b'{"batch":1,"expires":60000000000}', reply=other.subject)
-            await client.flush()
-            changes: list[None] = []
-            consumers.connection.listeners.add(lambda: changes.append(None))
-            async with Pull(consumers, stream, "c", PullRequest(expires=30, heartbeat=0.1)) as pull:
-                async with asyncio.timeout(10):
-                    while len(asked) < 3:  # The other one, and twice its own.
-                        assert await pull.take(0.1) == []
-                await other.unsubscribe()
-                await publish(nats_server.url, stream, range(3))
-                assert numbers(await take(pull, 3)) == [0, 1, 2]
-            await client.close()
-            assert not changes, "the connection was lost"
 
     asyncio.run(run())
 

@@ -100,6 +100,7 @@ class Pull:
         self._heard = 0.0
         self._failure: EchelonError | None = None
         self._is_doubtful = False
+        self._checking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         self._subscription = await self._connection.subscribe(Sink(self._receive))
@@ -117,8 +118,12 @@ class Pull:
         """Take no more; returns what came and was not taken. An ack that is sent later brings no other message."""
         self._connection.listeners.discard(self._note_connection)
         subscription, self._subscription = self._subscription, None
+        if self._checking is not None:
+            self._checking.cancel()
         if subscription:
             await self._connection.drain(subscription)
+        if self._checking is not None:
+            await asyncio.gather(self._checking, return_exceptions=True)
         got, self._got = self._got, []
         return got
 
@@ -192,11 +197,21 @@ class Pull:
             self._changed.clear()
             try:
                 async with asyncio.timeout(max(until - time.monotonic(), 0)):
-                    await (self._check() if self._is_doubtful else self._changed.wait())
+                    await (self._checked() if self._is_doubtful and self._subscription else self._changed.wait())
             except TimeoutError:
                 if time.monotonic() >= deadline:
                     return
-                self._is_doubtful = True
+                # An event loop that stood still finds the time over and what came meanwhile at once.
+                if time.monotonic() >= self._heard + 2 * self._request.beat:
+                    self._is_doubtful = True
+
+    async def _checked(self) -> None:
+        """Wait for a check. Who waits no longer lets it go on: the server may take longer to answer than any `take`."""
+        checking = self._checking = self._checking or asyncio.ensure_future(self._check())
+        await asyncio.wait({checking})
+        self._checking = None
+        if not checking.cancelled():
+            checking.result()
 
     async def _check(self) -> None:
         """See whether the consumer is there, and begin anew. Raises ConsumerNotFound, StreamNotFound, Denied."""
@@ -217,7 +232,7 @@ class Pull:
     def _ask(self, batch: int) -> None:
         if self._subscription is None:
             return
-        now, asked = time.monotonic(), self._clock()
+        now, clock = time.monotonic(), self._clock()
         # The server does not say when it has served a request in full.
         for number in [n for n, asked in self._requests.items() if asked.at + 2 * self._request.expires < now]:
             del self._requests[number]
@@ -228,7 +243,7 @@ class Pull:
             self._outstanding += batch
             self._heard = now
             if self.pin:
-                self.asked = asked
+                self.asked = clock
 
     def _note_connection(self) -> None:
         """Requests that were made before may not have come to the server, or are lost; if not, they do no harm."""
