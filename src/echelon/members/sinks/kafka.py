@@ -157,14 +157,17 @@ class KafkaSink:
 
     def _take_over(self, name: str) -> Producer:
         """A producer with the transactional id; the one that had it until now can commit no more."""
+        limit = max(1000, int(self._settings.timeout * 1000))  # Not less for librdkafka.
+        shared = self._settings.producer()
         properties: dict[str, Any] = {
             # Kafka is often not quite done with a transaction when the next begins.
             "retry.backoff.ms": "5",
             "retry.backoff.max.ms": "100",
             "reconnect.backoff.ms": "1",
-            **self._settings.producer(),
+            **shared,
             "transactional.id": name,
-            "transaction.timeout.ms": str(max(1000, int(self._settings.timeout * 1000))),  # Not less for librdkafka.
+            "transaction.timeout.ms": str(limit),
+            "socket.timeout.ms": str(min(limit, int(shared["socket.timeout.ms"]))),  # Not more than a transaction's.
             "delivery.report.only.error": True,
         }
         producer = Producer(properties)
