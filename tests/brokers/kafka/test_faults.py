@@ -40,6 +40,11 @@ def test_what_librdkafka_says_while_a_broker_restarts_passes(code: int) -> None:
     assert isinstance(error, Unreachable), f"{KafkaError(code)} is taken for {error!r}"
 
 
+def test_what_the_broker_did_not_expect_itself_passes() -> None:
+    assert KafkaError(-1).str() == "Unknown broker error"
+    assert isinstance(fault(KafkaError(-1), "commit"), Unreachable)
+
+
 def test_nobody_listens() -> None:
     async def scenario() -> None:
         broker = KafkaBroker("kafka://alice:wonderland@127.0.0.1:1", timeout=1)

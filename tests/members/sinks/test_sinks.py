@@ -300,7 +300,7 @@ def test_owners_that_race_lose_and_repeat_nothing(harness: SinkHarness) -> None:
         async with harness.sink() as sink:
             while True:
                 owner = Owner(harness, sink, epoch=next(epochs))
-                if await owner.open() is None:
+                if not await owner.open_again():
                     continue
                 begin = owner.position
                 is_done = await owner.work(min(end, begin + random.randint(1, 12)))

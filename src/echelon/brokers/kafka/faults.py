@@ -26,6 +26,7 @@ _TOO_LARGE: Final = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE", "RECORD
 _STORAGE: Final = frozenset({"KAFKA_STORAGE_ERROR", "LOG_DIR_NOT_FOUND"})
 _TRANSIENT: Final = frozenset(
     {
+        "UNKNOWN",  # Something in the broker failed: a transaction that is ended while another takes its id over.
         "_TIMED_OUT",
         "_MSG_TIMED_OUT",
         "_TIMED_OUT_QUEUE",
