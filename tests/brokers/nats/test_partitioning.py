@@ -1,20 +1,16 @@
-"""The three ways to partition a stream on a real nats-server, which of them it bears, and that all agree with it."""
+"""The three ways to partition a stream on a real nats-server, and that all agree with it."""
 
 import asyncio
 import random
-from collections.abc import Mapping
-from itertools import product
-from typing import Any
 
 import nats
 import pytest
 
 from echelon.brokers.base import Reader
 from echelon.brokers.nats import NatsBroker
-from echelon.brokers.nats.subjects import covers, overlap
-from echelon.errors import GroupNotFound, InvalidConfig, NotPartitionable, StreamNotFound
+from echelon.errors import GroupNotFound, NotPartitionable
 from echelon.group.config import Partitioning, Stream
-from echelon.keys import HeaderKey, Key, RecordKey, SubjectKey, TokensKey, matches, nats_partition
+from echelon.keys import HeaderKey, Key, SubjectKey, TokensKey, nats_partition
 from echelon.local import NatsServer
 from echelon.model import Message
 from echelon.testing.contract.harness import name, whole
@@ -184,234 +180,6 @@ def test_only_what_the_filter_lets_through_is_in_the_group(nats_server: NatsServ
     asyncio.run(run())
 
 
-REFUSED: list[tuple[Mapping[str, Any], Key, Partitioning, int, str, str]] = [
-    ({}, RecordKey(), "computed", 3, "have no key of their own", "tokens of the subject"),
-    ({}, SubjectKey("NAME.>"), "native", 3, "has no partitions of its own", "Use 'computed'"),
-    (
-        {},
-        HeaderKey("Customer", "NAME.>"),
-        "derived",
-        3,
-        "cannot partition NAME by the header Customer",
-        "Use 'computed'",
-    ),
-    ({}, HeaderKey("Customer", "NAME.>"), "token", 3, "cannot partition NAME by the header Customer", "Use 'computed'"),
-    ({}, SubjectKey("NAME.>"), "token", 3, "NAME.> .* does not begin with a partition", "Use 'derived'"),
-    (
-        {"subjects": ["0.NAME.>", "3.NAME.>"]},
-        SubjectKey("NAME.>"),
-        "token",
-        3,
-        "3.NAME.> .* does not begin with a partition",
-        "Use 'derived'",
-    ),
-    (
-        {"subjects": ["0.NAME.>", "x.NAME.>"]},
-        SubjectKey("NAME.>"),
-        "token",
-        3,
-        "x.NAME.> .* does not begin with a partition",
-        "Use 'derived'",
-    ),
-    (
-        {"subject_transform": {"src": "NAME.*", "dest": "all.NAME.{{Wildcard(1)}}"}},
-        TokensKey("NAME.*", (1,)),
-        "token",
-        3,
-        "does not begin with a partition",
-        "Begin it with",
-    ),
-    (
-        {"subject_transform": {"src": "NAME.*", "dest": "{{Partition(4,1)}}.NAME.{{Wildcard(1)}}"}},
-        TokensKey("NAME.*", (1,)),
-        "token",
-        3,
-        r"partitioned by \{\{Partition\(4,1\)\}\}",
-        "Give the group the same",
-    ),
-    (
-        {"subject_transform": {"src": "NAME.*", "dest": "{{Partition(3,1)}}.NAME.{{Wildcard(1)}}"}},
-        SubjectKey("NAME.*"),
-        "token",
-        3,
-        r"partitioned by \{\{Partition\(3,1\)\}\}",
-        "Give the group the same",
-    ),
-    ({"allow_direct": False}, SubjectKey("NAME.>"), "computed", 3, "does not answer direct gets", "--allow-direct"),
-    (
-        {"allow_direct": False, "subjects": ["0.NAME.>"]},
-        SubjectKey("NAME.>"),
-        "token",
-        1,
-        "does not answer direct gets",
-        "--allow-direct",
-    ),
-    (
-        {"retention": "workqueue"},
-        SubjectKey("NAME.>"),
-        "computed",
-        3,
-        "deletes what its consumers have acknowledged",
-        "retention 'limits'",
-    ),
-    (
-        {"retention": "interest"},
-        SubjectKey("NAME.>"),
-        "derived",
-        3,
-        "deletes what its consumers have acknowledged",
-        "retention 'limits'",
-    ),
-    (
-        {},
-        SubjectKey("elsewhere.>"),
-        "derived",
-        3,
-        "no subject of the stream NAME matches elsewhere.>",
-        "It takes NAME.>",
-    ),
-    ({}, TokensKey("elsewhere.*", (1,)), "computed", 3, "no subject of the stream NAME matches", "It takes NAME.>"),
-]
-
-
-@pytest.mark.parametrize(("config", "key", "partitioning", "partitions", "reason", "way_out"), REFUSED)
-def test_what_cannot_be_partitioned_is_refused_with_the_reason_and_the_way_out(
-    nats_server: NatsServer,
-    config: dict[str, Any],
-    key: Key,
-    partitioning: Partitioning,
-    partitions: int,
-    reason: str,
-    way_out: str,
-) -> None:
-    stream_name = name("stream")
-
-    def named(value: Any) -> Any:  # noqa: ANN401 - what JSON has
-        if isinstance(value, str):
-            return value.replace("NAME", stream_name)
-        if isinstance(value, dict):
-            return {name: named(each) for name, each in value.items()}
-        return [named(each) for each in value] if isinstance(value, list) else value
-
-    if not isinstance(key, RecordKey):
-        key = type(key)(**{field: named(getattr(key, field)) for field in key.__struct_fields__})
-
-    async def run() -> None:
-        subjects = named(config.get("subjects", ["NAME.>"]))
-        await make_stream(
-            nats_server.url, stream_name, subjects, **{k: named(v) for k, v in config.items() if k != "subjects"}
-        )
-        group = name("group")
-        async with NatsBroker(nats_server.url) as broker:
-            with pytest.raises(NotPartitionable, match=named(reason)) as caught:
-                await broker.prepare(group, Stream(stream_name, partitions, key, partitioning))
-            assert named(way_out) in caught.value.remedy
-        assert f"ECHELON-{group}" not in (await call(nats_server.url, "STREAM.NAMES"))["streams"]
-        await call(nats_server.url, f"STREAM.DELETE.{stream_name}")
-
-    asyncio.run(run())
-
-
-@pytest.mark.parametrize("partitions", [0, 4097])
-def test_numbers_of_partitions_that_cannot_be(nats_server: NatsServer, partitions: int) -> None:
-    async def run() -> None:
-        async with NatsBroker(nats_server.url) as broker:
-            with pytest.raises(InvalidConfig, match=f"has {partitions} partitions"):
-                await broker.prepare("g", Stream("any", partitions))
-
-    asyncio.run(run())
-
-
-def test_a_derived_stream_inherits_its_origins_limits(nats_server: NatsServer) -> None:
-    stream_name, group = name("stream"), name("group")
-    limits = {
-        "max_age": 3600 * 10**9,
-        "max_bytes": 10_000_000,
-        "max_msgs": 5000,
-        "max_msg_size": 4096,
-        "storage": "memory",
-    }
-
-    async def run() -> None:
-        await make_stream(nats_server.url, stream_name, [f"{stream_name}.*"], allow_direct=False, **limits)
-        async with NatsBroker(nats_server.url) as broker:
-            await broker.prepare(group, Stream(stream_name, 6, TokensKey(f"{stream_name}.*", (1,)), "derived"))
-        config = (await call(nats_server.url, f"STREAM.INFO.ECHELON-{group}"))["config"]
-        assert {limit: config[limit] for limit in limits} == limits
-        assert config["allow_direct"] is True
-        assert config["sources"] == [
-            {
-                "name": stream_name,
-                "subject_transforms": [
-                    {"src": f"{stream_name}.*", "dest": f"{{{{Partition(6,1)}}}}.{stream_name}.{{{{Wildcard(1)}}}}"}
-                ],
-            }
-        ]
-
-    asyncio.run(run())
-
-
-def test_a_derived_stream_is_made_once_and_not_changed(nats_server: NatsServer) -> None:
-    stream_name, group = name("stream"), name("group")
-
-    async def run() -> None:
-        await make_stream(nats_server.url, stream_name, [f"{stream_name}.>"])
-        described = Stream(stream_name, 6, SubjectKey(f"{stream_name}.>"), "derived")
-        async with NatsBroker(nats_server.url) as broker:
-            made = await broker.prepare(group, described)
-            origin = (await call(nats_server.url, f"STREAM.INFO.{stream_name}"))["config"]
-            await call(nats_server.url, f"STREAM.UPDATE.{stream_name}", {**origin, "max_age": 10**12})
-            assert await broker.prepare(group, described) == made
-            for other in (
-                Stream(stream_name, 7, SubjectKey(f"{stream_name}.>"), "derived"),
-                Stream(stream_name, 6, SubjectKey(f"{stream_name}.a.>"), "derived"),
-            ):
-                with pytest.raises(NotPartitionable, match="with another key or number of partitions"):
-                    await broker.prepare(group, other)
-
-    asyncio.run(run())
-
-
-def test_a_stream_that_is_in_the_way_of_a_derived_one_is_left_alone(nats_server: NatsServer) -> None:
-    stream_name, group = name("stream"), name("group")
-
-    async def run() -> None:
-        await make_stream(nats_server.url, stream_name, [f"{stream_name}.>"])
-        await make_stream(nats_server.url, f"ECHELON-{group}", [f"{group}.>"])
-        async with NatsBroker(nats_server.url) as broker:
-            with pytest.raises(NotPartitionable, match=f"ECHELON-{group} is in the way"):
-                await broker.prepare(group, Stream(stream_name, 6, SubjectKey(f"{stream_name}.>"), "derived"))
-            await broker.create_log(group)
-            await broker.delete_log(group)
-        await call(nats_server.url, f"STREAM.INFO.ECHELON-{group}")
-
-    asyncio.run(run())
-
-
-def test_the_derived_streams_of_a_group_go_with_it_and_those_of_others_stay(nats_server: NatsServer) -> None:
-    first, second = name("stream"), name("stream")
-    group = name("group")
-
-    async def run() -> None:
-        async with NatsBroker(nats_server.url) as broker:
-            for each in (first, second):
-                await make_stream(nats_server.url, each, [f"{each}.>"])
-                for owner in (group, f"{group}-2"):
-                    await broker.prepare(owner, Stream(each, 3, SubjectKey(f"{each}.>"), "derived"))
-            await broker.create_log(group)
-            mine = {f"ECHELON-{group}", f"ECHELON-{group}+{second}"}
-            others = {f"ECHELON-{group}-2", f"ECHELON-{group}-2+{second}", first, second}
-            assert mine | others <= set((await call(nats_server.url, "STREAM.NAMES"))["streams"])
-            await broker.delete_log(group)
-            left = set((await call(nats_server.url, "STREAM.NAMES"))["streams"])
-            assert others <= left
-            assert not mine & left
-            with pytest.raises(StreamNotFound):
-                await broker.reader(group, Stream(first, 3, SubjectKey(f"{first}.>"), "derived"))
-
-    asyncio.run(run())
-
-
 def test_where_a_durable_consumer_stands(nats_server: NatsServer) -> None:
     stream_name = name("stream")
 
@@ -432,17 +200,3 @@ def test_where_a_durable_consumer_stands(nats_server: NatsServer) -> None:
                 await broker.committed("billing", Stream(stream_name, 3, computed.key, "derived"))
 
     asyncio.run(run())
-
-
-PATTERNS = ["a", "a.b", "*", ">", "a.*", "*.b", "a.>", "*.*", "a.*.c", "*.>", "a.b.c", "b.>", "*.b.*"]
-SUBJECTS = [".".join(words) for n in (1, 2, 3, 4) for words in product("abc", repeat=n)]
-
-
-@pytest.mark.parametrize("one", PATTERNS)
-@pytest.mark.parametrize("other", PATTERNS)
-def test_comparing_filters_means_comparing_what_they_match(one: str, other: str) -> None:
-    def set_of(pattern: str) -> set[str]:
-        return {subject for subject in SUBJECTS if matches(pattern, subject)}
-
-    assert overlap(one, other) == bool(set_of(one) & set_of(other))
-    assert covers(one, other) == (set_of(other) <= set_of(one))
