@@ -6,6 +6,7 @@ A test holds that these places are as they are expected to be in the nats-py tha
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import ParseResult
 
@@ -66,7 +67,8 @@ class _Transport(TcpTransport):
 
     def _abort(self) -> None:
         if self._io_writer is not None:
-            self._io_writer.transport.abort()
+            with suppress(AttributeError):  # So early Pythons 3.11 say that it is closed already, with TLS.
+                self._io_writer.transport.abort()
 
     def __bool__(self) -> bool:
         return True  # Or the client would put its own in its place.
