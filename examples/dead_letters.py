@@ -1,6 +1,7 @@
 """A plain function with retries and dead letters: what is no number is tried three times, then put aside.
 
 $ echelon create checked SENSORS --partitions 4 --start earliest --on-failure dead_letter --set retries=2
+$ python examples/sensors.py 0 --broken
 $ python examples/dead_letters.py
 
 `echelon dead list checked` lists what was put aside; `dead retry` and `dead skip` decide about it.

@@ -17,6 +17,7 @@ def test_a_parked_key_is_tried_again_and_one_is_passed_over_only_when_that_is_co
     rows = place.rows("parked", "list", group)
     assert {(row["key"], row["asked"]) for row in rows} == {("k3", None), ("k4", None)}
     assert {line[1] for line in place.table("parked", "list", group)[1:]} == {"k3", "k4"}
+    assert "the reset forgets them" in place.echelon("reset", group, "--to-latest").err
     assert place.echelon("parked", "retry", group, code=2).err.startswith("error: say which keys")
     assert "Did you mean k3" in place.echelon("parked", "retry", group, "--key", "k33", code=3).err
     place.echelon("parked", "retry", group, "--key", "k3")

@@ -92,7 +92,7 @@ class Shell:
 
     def close(self) -> None:
         """End everything that the session has started and did not end."""
-        self.run("kill -9 $anna $bela $carl; echelon local down nats")
+        self.run("kill -9 $anna $bela $carl; echelon local down nats --data tutorial/nats")
         self._process.kill()
         self._process.communicate()
 

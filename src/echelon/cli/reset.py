@@ -54,7 +54,7 @@ def reset(  # noqa: PLR0913 - one option for each place to go to
         )
 
     async def work(broker: "Broker") -> "list[ResetRow]":
-        from echelon.ops.resets import plan_reset
+        from echelon.ops.resets import forgotten, plan_reset
 
         async with await administer(broker, group, "reset") as admin:
             config = admin.world.config
@@ -64,6 +64,12 @@ def reset(  # noqa: PLR0913 - one option for each place to go to
                     remedy="Leave out --keep-output",
                 )
             rows = await plan_reset(broker, group, admin.world, targets[0], partition or ())
+            if names := forgotten(admin.world, rows, targets[0]):
+                typer.echo(
+                    f"keys of partition {', '.join(names)} are parked: the reset forgets them, and passes over their "
+                    f"messages before the new position. To decide first: echelon parked list {group}",
+                    err=True,
+                )
             if execute:
                 before = admin.world.reset
                 positions = {row.partition: row.after for row in rows}

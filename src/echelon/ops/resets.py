@@ -1,6 +1,6 @@
 """Where a reset would set the positions of a group: from what was asked for to a number for each partition."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -26,7 +26,7 @@ class ToTime(Struct, frozen=True):
 
 
 class ToPositions(Struct, frozen=True):
-    """To these positions; a partition that is not named stays where it is."""
+    """To these positions; a partition that is not named is left alone."""
 
     positions: Mapping[str, int]
 
@@ -54,20 +54,23 @@ class ResetRow(Struct, frozen=True, kw_only=True):
 async def plan_reset(
     broker: Broker, group: str, world: World, target: Target, chosen: Collection[str] = ()
 ) -> list[ResetRow]:
-    """What a reset to the target would do to all partitions, or to those that are chosen. Changes nothing.
+    """What a reset to the target would do to all partitions it has a place for, or to those that are chosen.
 
-    Raises UnknownName for a cut or a partition that is not there, InvalidConfig for a position that the stream does
-    not hold.
+    Changes nothing. Raises UnknownName for a cut or a partition that is not there, InvalidConfig for a chosen partition
+    without a position, or a position that the stream does not hold.
     """
     config = world.config
     assert config is not None
-    for name in chosen:
+    named = target.positions if isinstance(target, ToPositions) else world.partitions
+    for name in (*chosen, *named):
         check_partition(world, name)
+    if missing := [name for name in chosen if name not in named]:
+        raise InvalidConfig(f"there is no position for partition {missing[0]}", remedy="Add it, or leave out the -p")
     bounds = await read_bounds(broker, group, config)
     if isinstance(target, ToTime):
         target = ToPositions(await _at(broker, group, world, target.time, chosen))
     rows = []
-    for name in sorted(chosen or world.partitions, key=partition_order):
+    for name in sorted(chosen or named, key=partition_order):
         before = world.partitions[name].position
         after = _after(group, world, target, name, bounds[name])
         rows.append(
@@ -82,6 +85,19 @@ async def plan_reset(
         )
     _check_held(rows)
     return rows
+
+
+def forgotten(world: World, rows: Sequence[ResetRow], target: Target) -> list[str]:
+    """The partitions with parked keys that the reset forgets: it passes over their messages before the new position."""
+    parts = world.cuts[target.cut].parts if isinstance(target, ToCut) else {}
+    return [
+        row.partition
+        for row in rows
+        if any(
+            sequence < row.after and not (row.partition in parts and key in parts[row.partition].parked)
+            for key, sequence in world.partitions[row.partition].parked.items()
+        )
+    ]
 
 
 def _after(group: str, world: World, target: Target, name: str, bounds: Bounds) -> int:
@@ -102,10 +118,7 @@ def _after(group: str, world: World, target: Target, name: str, bounds: Bounds) 
             part = world.cuts[cut].parts.get(name)
             return part.position if part is not None else initial
         case ToPositions(positions=positions):
-            unknown = [each for each in positions if each not in world.partitions]
-            if unknown:
-                check_partition(world, unknown[0])
-            return positions.get(name, world.partitions[name].position)
+            return positions[name]
         case ShiftBy(count=count):
             return max(bounds.first, min(bounds.end, world.partitions[name].position + count))
     raise AssertionError(target)
@@ -122,7 +135,7 @@ async def _at(broker: Broker, group: str, world: World, time: int, chosen: Colle
     return positions
 
 
-def _check_held(rows: list[ResetRow]) -> None:
+def _check_held(rows: Sequence[ResetRow]) -> None:
     """What was deleted cannot be processed again, and what is not there yet must not be passed over."""
     for row in rows:
         if row.after != row.before and not row.first <= row.after <= row.end:
