@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -239,3 +240,20 @@ def test_a_missing_key_or_value_or_header_value_is_read(kafka_harness: KafkaHarn
         assert rows[0]["headers"] == [{"name": "empty", "value": b""}, {"name": "full", "value": b"x"}]
 
     asyncio.run(scenario())
+
+
+def test_the_first_record_of_a_connection_does_not_wait_half_a_second(kafka_harness: KafkaHarness) -> None:
+    """As it does when the producer gets it before it is connected: then each administrative command would."""
+
+    async def first_write(topic: str) -> float:
+        async with kafka_harness.connect() as broker:
+            writer = await broker.writer()
+            begun = time.monotonic()
+            await writer.write(topic, b"", key=b"")
+            return time.monotonic() - begun
+
+    async def scenario() -> list[float]:
+        stream = await kafka_harness.create_stream(name("first"), 1)
+        return [await first_write(stream.name) for _ in range(5)]
+
+    assert min(asyncio.run(scenario())) < 0.4

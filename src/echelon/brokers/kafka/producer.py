@@ -14,6 +14,7 @@ from echelon.brokers.kafka.settings import Settings
 from echelon.errors import Unreachable
 
 _POLL: Final = 0.1
+_LOOK: Final = 0.5  # How long a new producer may look for a topic, in seconds; records can be sent all the same.
 Stored = tuple["asyncio.Future[int]", KafkaError | None, int | None]
 
 
@@ -32,6 +33,7 @@ class Sender:
         self._client: Producer | None = None
         self._fatal: KafkaError | None = None
         self._thread: threading.Thread | None = None
+        self._turn = asyncio.Lock()
 
     async def send(
         self,
@@ -48,23 +50,19 @@ class Sender:
         """
         doing = f"write to {topic}"
         result: asyncio.Future[int] = self._loop.create_future()
-        while True:
-            if not self._is_open:
-                raise Unreachable(f"could not {doing}: the connection is closed")
-            try:
-                self._producer().produce(
-                    topic,
-                    data,
-                    key,
-                    partition,
-                    headers=list(headers) if headers else None,
-                    on_delivery=partial(self._hear, result),
-                )
-                break
-            except BufferError:
-                await asyncio.sleep(0.01)  # The queue is full; the thread empties it.
-            except KafkaException as error:
-                raise fault(error.args[0], doing) from error
+        hear = partial(self._hear, result)
+        async with self._turn:
+            while True:
+                self._check_open(doing)
+                try:
+                    client = self._client or await self._new_client(topic)
+                    self._check_open(doing)
+                    client.produce(topic, data, key, partition, headers=list(headers) or None, on_delivery=hear)
+                    break
+                except BufferError:
+                    await asyncio.sleep(0.01)  # The queue is full; the thread empties it.
+                except KafkaException as error:
+                    raise fault(self._fatal or error.args[0], doing) from error
         try:
             return await result
         except KafkaException as error:
@@ -79,13 +77,23 @@ class Sender:
         if self._thread is not None:
             self._thread.join()
 
-    def _producer(self) -> Producer:
-        if self._client is None:
-            self._fatal = None
-            self._client = Producer(self._properties)
-            self._thread = threading.Thread(target=self._serve, args=(self._client,), name="kafka-sender", daemon=True)
-            self._thread.start()
-        return self._client
+    def _check_open(self, doing: str) -> None:
+        if not self._is_open:
+            raise Unreachable(f"could not {doing}: the connection is closed")
+
+    async def _new_client(self, topic: str) -> Producer:
+        """A producer that has looked for the topic.
+
+        One that is given a record before it is connected asks for its producer's id half a second later.
+        """
+        self._fatal = None
+        client = self._client = Producer(self._properties)
+        self._thread = threading.Thread(target=self._serve, args=(client,), name="kafka-sender", daemon=True)
+        self._thread.start()
+        for _ in range(2):  # Over the first connection, then over that to the broker that it has learned of.
+            with suppress(KafkaException):
+                await asyncio.to_thread(client.list_topics, topic, _LOOK)
+        return client
 
     def _serve(self, client: Producer) -> None:
         """What the thread does, until the sender is closed or the producer refuses to go on."""
