@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -256,4 +257,4 @@ def test_the_first_record_of_a_connection_does_not_wait_half_a_second(kafka_harn
         stream = await kafka_harness.create_stream(name("first"), 1)
         return [await first_write(stream.name) for _ in range(5)]
 
-    assert min(asyncio.run(scenario())) < 0.4
+    assert statistics.median(asyncio.run(scenario())) < 0.4
