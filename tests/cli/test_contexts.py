@@ -26,6 +26,7 @@ def test_a_context_is_added_used_and_forgotten(place: Place, quiet: str, tmp_pat
     assert [row["default"] for row in json.loads(invoke("context", "ls", "-o", "json").out)] == [False, True]
     invoke("context", "rm", "prod")
     assert "Did you mean here?" in invoke("ls", "--context", "hare", code=3).err
+    assert "there is no context" in invoke("ls", "--context", "", code=3).err
     invoke("ls", code=2)
 
 

@@ -102,6 +102,15 @@ def test_mistakes_in_making_a_group_are_told(place: Place, quiet: str, words: li
     assert "Traceback" not in failed.err
 
 
+def test_a_mistake_in_making_a_group_leaves_no_stream_behind(place: Place) -> None:
+    stream = place.stream()
+    how = ("--partitioning", "derived", "--key", f"tokens:{stream.name}.*:1")
+    wrong = place.echelon("create", "left", stream.name, *how, "-p", "4", "--interval", "10m", code=2)
+    assert "interval is 600 s" in wrong.err
+    place.echelon("create", "left", stream.name, *how, "-p", "8")
+    place.echelon("rm", "left", "--force")
+
+
 @ON_BOTH
 def test_a_group_is_deleted_only_when_that_is_confirmed(place: Place) -> None:
     group = place.group()

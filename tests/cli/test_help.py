@@ -163,3 +163,12 @@ def test_what_is_logged_can_be_json(place: Place) -> None:
 def trim(place: Place, group: str) -> None:
     """Have the server forget the first messages of the group's stream."""
     asyncio.run(call(place.url, f"STREAM.PURGE.ECHELON-{group}", {"keep": 4}))
+
+
+@pytest.mark.parametrize("words", [("run", "pipeline.py"), ("demo",), ("audit", "g", "--delta", "table")])
+def test_what_needs_spark_says_so_where_it_is_not_installed(words: tuple[str, ...]) -> None:
+    begin = "import sys; sys.modules['pyspark'] = None; from echelon.cli import main; main()"
+    done = _python("-c", begin, *words)
+    assert done.returncode == 9, done.stderr
+    assert "pip install 'echelon[spark]'" in done.stderr
+    assert "Traceback" not in done.stderr

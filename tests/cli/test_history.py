@@ -93,9 +93,24 @@ def test_events_are_told(place: Place, crew: str) -> None:
     assert len({row["id"] for row in rows}) == len(rows)
     assert {row["kind"] for row in place.rows("events", crew, "--kind", "seat_taken")} == {"seat_taken"}
     assert "Did you mean seat_taken" in place.echelon("events", crew, "--kind", "seat_take", code=2).err
+    assert "Say --follow" in place.echelon("events", crew, "--count", "1", code=2).err
     assert place.table("events", crew)[0] == ["SEQUENCE", "TIME", "KIND", "WHAT"]
     [line, *_] = csv.DictReader(place.echelon("events", crew, "-o", "csv").out.splitlines())
     assert json.loads(line["details"]) == rows[0]["details"]
+
+
+def test_of_events_that_are_followed_without_a_time_only_those_come_that_are_new(place: Place) -> None:
+    group = place.group()
+    place.echelon("pause", group)
+    with place.started("events", group, "--follow", "--count", "1", "-o", "json") as followed:
+        while followed.poll() is None:
+            place.echelon("resume", group)
+            place.echelon("pause", group)
+        assert followed.returncode == 0
+        assert followed.stdout is not None
+        [told] = map(json.loads, followed.stdout)
+    [first, *_] = place.rows("events", group, "--kind", "group_paused")
+    assert told["sequence"] > first["sequence"]
 
 
 @ON_BOTH

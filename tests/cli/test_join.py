@@ -40,3 +40,16 @@ def test_a_signal_ends_it_in_order(place: Place) -> None:
         joined.send_signal(signal.SIGTERM)
         assert joined.wait(20) == 0
     assert place.rows("members", group)[0]["role"] == "vacant"
+
+
+def test_when_nobody_reads_what_it_prints_it_leaves_its_seat(place: Place) -> None:
+    stream = place.stream()
+    group = place.group(stream, "--members", "m1")
+    with place.started("join", group) as joined:
+        place.publish(stream, 8)
+        assert joined.stdout is not None
+        assert joined.stdout.readline()
+        joined.stdout.close()
+        place.publish(stream, 8)
+        assert joined.wait(20) == 0
+    assert place.rows("members", group)[0]["role"] == "vacant"

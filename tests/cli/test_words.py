@@ -35,6 +35,7 @@ def test_durations(text: str, seconds: float) -> None:
         ("2023-11-15T11:59:30.5", NOON - 29_500),
         ("11:00", NOON - 3_600_000),
         ("9:00", NOON - 3 * 3_600_000),
+        ("9:00:30", NOON - 3 * 3_600_000 + 30_000),
         ("2h", NOON - 7_200_000),
         ("-2h", NOON - 7_200_000),
         ("+90s", NOON + 90_000),
@@ -48,7 +49,22 @@ def test_a_duration_ahead() -> None:
     assert moment("30m", NOON, ahead=True) == NOON + 1_800_000
 
 
-@pytest.mark.parametrize("text", ["", "soon", "5 m", "1h30", "25:00", "99999999999999d"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "soon",
+        "5 m",
+        "1h30",
+        "25:00",
+        "99999999999999d",
+        "nan",
+        "inf",
+        "2262-05-01",
+        "1969-12-31",
+        "9999-12-31T23:59-14:00",
+    ],
+)
 def test_what_is_no_time_is_told(text: str) -> None:
     with pytest.raises(InvalidConfig):
         moment(text, NOON)

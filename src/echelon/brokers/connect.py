@@ -1,10 +1,8 @@
 """From a URL to the broker behind it. A broker's client library is imported only when it is asked for."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from echelon.brokers.base import Broker
-from echelon.errors import InvalidConfig, MissingComponent
+from echelon.errors import InvalidConfig
+from echelon.extras import extra
 
 
 def open_broker(url: str, **options: object) -> Broker:
@@ -17,11 +15,11 @@ def open_broker(url: str, **options: object) -> Broker:
     scheme = url.partition("://")[0]
     match scheme:
         case "nats" | "tls":
-            with _extra("nats", "nats-py"):
+            with extra("nats", "nats-py"):
                 from echelon.brokers.nats import NatsBroker
             return NatsBroker(url, **options)
         case "kafka":
-            with _extra("kafka", "confluent-kafka"):
+            with extra("kafka", "confluent-kafka"):
                 from echelon.brokers.kafka import KafkaBroker
             return KafkaBroker(url, **options)
         case "memory":
@@ -30,15 +28,3 @@ def open_broker(url: str, **options: object) -> Broker:
             return MemoryBroker(url, **options)
     # Not the URL itself, which may hold a password.
     raise InvalidConfig("that URL names no broker", remedy="Write nats://host:port, kafka://host:port or memory://name")
-
-
-@contextmanager
-def _extra(name: str, library: str) -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("echelon"):
-            raise
-        raise MissingComponent(
-            f"{library} is not installed (no module {error.name})", remedy=f"Run: pip install 'echelon[{name}]'"
-        ) from error

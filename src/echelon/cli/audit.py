@@ -38,9 +38,11 @@ def audit(
     """
     import asyncio
 
-    from echelon.spark.audit import audit as compare
-    from echelon.spark.session import stop_session
+    from echelon.extras import extra
 
+    with extra("spark", "pyspark"):
+        from echelon.spark.audit import audit as compare
+        from echelon.spark.session import stop_session
     if sum(each is not None for each in (delta, postgres, stream)) != 1:
         raise InvalidConfig(
             "an audit is of one sink", remedy="Say --delta PATH, --postgres URL --table T, or --stream S"

@@ -39,7 +39,9 @@ class Connection:
         if self.context is None and environment.get("ECHELON_URL"):
             return environment["ECHELON_URL"], {}
         contexts = Contexts()
-        name = self.context or environment.get("ECHELON_CONTEXT") or contexts.default
+        if self.context is not None:  # Also if it is empty, as a variable that is not set: else another broker is hit.
+            return contexts.find(self.context)
+        name = environment.get("ECHELON_CONTEXT") or contexts.default
         return contexts.find(name) if name else (_local_server(), {})
 
 

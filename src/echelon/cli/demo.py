@@ -20,7 +20,10 @@ def demo(
 
     import msgspec
 
-    from echelon.demo.show import show
+    from echelon.extras import extra
+
+    with extra("spark", "pyspark"):
+        from echelon.demo.show import show
 
     def tell(words: str) -> None:
         typer.echo(words, err=json)

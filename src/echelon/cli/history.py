@@ -35,6 +35,8 @@ def events(
     """Show the advisories of a group. Seats and partitions that change hands, pauses, cuts, resets."""
     begin = _since(since)
     _check_kinds(kind or ())
+    if count is not None and not follow:
+        raise InvalidConfig("--count is for events that come", remedy="Say --follow, too")
 
     async def past(broker: "Broker") -> "list[EventRow]":
         from echelon.ops.events import events
@@ -43,25 +45,30 @@ def events(
 
         return list(events(await replay(await find_log(broker, group, "history, nor events"), begin)))
 
-    async def coming(broker: "Broker") -> None:
+    async def watch(broker: "Broker") -> None:
+        from contextlib import aclosing
+
+        from echelon.members.follower import read_world
         from echelon.ops.events import follow_events
         from echelon.ops.listing import find_log
-        from echelon.ops.replay import replay
+        from echelon.ops.replay import Replay, replay
 
         log = await find_log(broker, group, "history, nor events")
-        first = now() if begin is None else begin
+        # What comes from now on is what lies behind the last record, whatever this machine's clock says.
+        found = Replay((await read_world(log))[0], (), whole=False) if begin is None else await replay(log, begin)
         left = count
         show_event = _show_event if output is Format.table else one_by_one(output)
-        async for row in follow_events(log, await replay(log, first), now):
-            if not _is_after(row.time, first) or (kind and row.kind not in kind):
-                continue
-            show_event(row)
-            left = None if left is None else left - 1
-            if left == 0:
-                break
+        async with aclosing(follow_events(log, found, now)) as coming:
+            async for row in coming:
+                if not _is_after(row.time, begin) or (kind and row.kind not in kind):
+                    continue
+                show_event(row)
+                left = None if left is None else left - 1
+                if left == 0:
+                    break
 
     if follow:
-        run(ctx, coming)
+        run(ctx, watch)
     else:
         rows = [row for row in run(ctx, past) if _is_after(row.time, begin) and (not kind or row.kind in kind)]
         show(rows, output, empty=f"nothing happened to {group}", wide=("id", "details"))

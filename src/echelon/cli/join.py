@@ -41,6 +41,7 @@ def join(
 
     async def work(broker: "Broker") -> None:
         import os
+        from contextlib import aclosing
 
         from echelon.group.records import Profile
         from echelon.members.iterate import messages
@@ -48,25 +49,25 @@ def join(
         await _check(broker, group, member)
         given = messages(broker, group, Profile(name or os.uname().nodename, member, priority), signals=True)
         printed, show = 0, _printer(output)
-        async for message in given:
-            show(message)
-            printed += 1
-            if printed == count:
-                await _leave(given)
-                return
+        async with aclosing(given):  # It leaves the seat before the broker is closed, also when nobody reads any more.
+            async for message in given:
+                show(message)
+                printed += 1
+                if printed == count:
+                    await _settle(given)
+                    return
 
     run(ctx, work)
 
 
-async def _leave(given: "AsyncGenerator[Message, None]") -> None:
-    """Leave when the message at hand counts: it does so once the next one is asked for, which may never come."""
+async def _settle(given: "AsyncGenerator[Message, None]") -> None:
+    """Wait until the message at hand counts: it does so once the next one is asked for, which may never come."""
     import asyncio
 
     following = asyncio.ensure_future(anext(given))
     await asyncio.wait((following,), timeout=_SETTLING_SECONDS)
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
-    await given.aclose()
 
 
 async def _check(broker: "Broker", group: str, member: str | None) -> None:

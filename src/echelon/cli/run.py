@@ -29,10 +29,13 @@ def run(
 
     from msgspec import structs
 
+    from echelon.extras import extra
     from echelon.group.records import Profile
-    from echelon.spark.load import load_pipeline
-    from echelon.spark.progress import Progress
-    from echelon.spark.run import Watcher, run_pipeline
+
+    with extra("spark", "pyspark"):
+        from echelon.spark.load import load_pipeline
+        from echelon.spark.progress import Progress
+        from echelon.spark.run import Watcher, run_pipeline
 
     pipeline = load_pipeline(file)
     connection: Connection = ctx.obj

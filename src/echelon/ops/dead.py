@@ -74,7 +74,7 @@ async def decide(broker: Broker, origin: Origin, letters: Sequence[int], decisio
             )
     writer = await broker.writer()
     done = []
-    for letter in letters:
+    for letter in dict.fromkeys(letters):
         message = there[letter]
         if decision == "retry":
             await _publish(broker, writer, origin, message)
