@@ -44,7 +44,11 @@ class Log(Protocol):
         ...
 
     async def read(self, start: int, end: int) -> list[Entry]:
-        """All entries with `start <= sequence < end` that the log holds now, in order."""
+        """All entries with `start <= sequence < end` that the log holds now, in order.
+
+        The last of them is the leader's word: what a replica still has of a lost tail is not among them. Raises
+        GroupNotFound, Unreachable, Denied.
+        """
         ...
 
     def follow(self, start: int) -> AsyncGenerator[list[Entry], None]:

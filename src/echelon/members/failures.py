@@ -9,6 +9,7 @@ from echelon.errors import EchelonError, OutOfRange, Unreachable
 from echelon.group.config import Config
 from echelon.members.counters import Counters
 from echelon.model import Message
+from echelon.pauses import pause
 
 logger = logging.getLogger(__name__)
 
@@ -73,9 +74,7 @@ class Failures:
         return "stop"
 
     async def _back_off(self, attempts: int) -> None:
-        least, most = self._config.backoff
-        # Beyond this many doublings any wait has reached the longest one there may be.
-        await asyncio.sleep(min(most, least * 2 ** min(attempts - 1, 30)))
+        await asyncio.sleep(pause(*self._config.backoff, attempts - 1))
 
     async def _write_dead_letter(self, message: Message, error: Exception, attempts: int) -> Verdict:
         """Try until it is stored; a broker that refuses it stops the partition."""

@@ -75,11 +75,11 @@ class Follower:
         on_void: Callable[[], None] = lambda: None,
     ) -> None:
         self.world = World()
-        self.unreadable = 0
         self._log = log
         self._on_entry = on_entry
         self._on_void = on_void
         self._last: Entry | None = None
+        self._warned = False
         # What was applied since the ground was last checked, after the last entry that was.
         self._unchecked: list[Entry] = []
 
@@ -132,9 +132,9 @@ class Follower:
     def _take(self, entry: Entry) -> None:
         record = decode(entry.data)
         if record is None:
-            if not self.unreadable:
+            if not self._warned:
                 logger.warning("entry %d of the group's log is no record; such entries are passed over", entry.sequence)
-            self.unreadable += 1
+            self._warned = True
         counted = apply(self.world, entry, record)
         self._last = entry
         self._unchecked.append(entry)
@@ -148,12 +148,10 @@ class Follower:
         while True:
             await asyncio.sleep(max(0.1, self.world.interval / 1000))
             applied = self._unchecked.copy()
-            last = applied[-1]
             try:
-                found = await self._log.read(applied[0].sequence, last.sequence + 1)
-                ground = await self._log.read(last.sequence, last.sequence + 1)  # A single one is the leader's word.
+                found = await self._log.read(applied[0].sequence, applied[-1].sequence + 1)
             except Unreachable:
                 continue
-            if found != applied or ground != [last]:
+            if found != applied:
                 raise _Void
             del self._unchecked[: len(applied) - 1]

@@ -17,6 +17,7 @@ from echelon.members.clock import now
 from echelon.members.counters import Counters
 from echelon.members.machine import any_gone
 from echelon.members.readers import Readers
+from echelon.pauses import pause
 from echelon.spark.batching import Batching, Interrupted
 from echelon.spark.checkpoint import Checkpoint
 from echelon.spark.control import Control
@@ -278,11 +279,10 @@ class QueryBench:
         self._attempts += 1
         if self._attempts > config.retries or isinstance(error, JvmGone):
             raise error
-        least, most = config.backoff
-        pause = min(most, least * 2 ** (self._attempts - 1))
-        logger.warning("the query is run again in %g s (%d of %d): %s", pause, self._attempts, config.retries, error)
+        seconds = pause(*config.backoff, self._attempts - 1)
+        logger.warning("the query is run again in %g s (%d of %d): %s", seconds, self._attempts, config.retries, error)
         self.counters.retries += 1
-        await asyncio.sleep(pause)
+        await asyncio.sleep(seconds)
 
     def _note_change(self, ended: bool) -> None:  # noqa: FBT001 - a callback
         """A batch begins or has ended."""

@@ -8,7 +8,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the client 
     ConfigResource,
 )
 
-from echelon.errors import LogBroken
+from echelon.brokers.kafka.admin import Admin, Topic
+from echelon.brokers.kafka.feed import PlaceLost
+from echelon.errors import LogBroken, Unreachable
 from echelon.testing.contract.harness import closing, name, take
 from tests.brokers.harnesses import KafkaHarness, result
 
@@ -60,6 +62,37 @@ def test_records_of_other_producers_are_entries_like_any_other(kafka_harness: Ka
         # The broker's time, not the producer's.
         assert [entry.time for entry in got] == sorted(entry.time for entry in got)
         assert got[1].time > 1_600_000_000_000
+
+    asyncio.run(scenario())
+
+
+def test_a_follower_that_loses_its_place_waits_for_a_broker_that_is_away_just_then(
+    kafka_harness: KafkaHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker that said that the place is lost is gone before it can be asked whether the log is still the same."""
+    ask = Admin.topic
+    refused = 0
+
+    async def away(*_: object) -> Topic:
+        nonlocal refused
+        refused += 1
+        raise Unreachable("the broker is away")
+
+    async def scenario() -> None:
+        async with kafka_harness.connect() as broker:
+            log = await broker.create_log(name("group"))
+            first = await log.append(b"before")
+            async with closing(log.follow(first)) as entries:
+                assert [entry.data for entry in await take(entries, 1)] == [b"before"]
+                [feed] = broker._connection._feeds
+                monkeypatch.setattr(Admin, "topic", away)
+                waiting = asyncio.create_task(take(entries, 1))
+                feed._lanes[0].fail(PlaceLost("it is gone"))
+                while not refused:
+                    await asyncio.sleep(0.01)
+                monkeypatch.setattr(Admin, "topic", ask)
+                last = await log.append(b"after")
+                assert [(entry.sequence, entry.data) for entry in await waiting] == [(last, b"after")]
 
     asyncio.run(scenario())
 

@@ -68,7 +68,11 @@ def test_records_are_read_committed_unless_told_otherwise() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["kafka://", "kafka://host", "kafka://:9092", "kafka://u:secret@host", "http://h:1", "kafka://h:1?a=b"]
+    "url",
+    [
+        *("kafka://", "kafka://host", "kafka://:9092", "kafka://u:secret@host", "http://h:1", "kafka://h:1?a=b"),
+        *("kafka://h:99999", "kafka://h:0", "kafka://g:1,h:65536"),
+    ],
 )
 def test_a_url_that_cannot_be_used_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
@@ -76,7 +80,7 @@ def test_a_url_that_cannot_be_used_is_refused_without_repeating_it(url: str) -> 
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("options", [{"usr": "x"}, {"timeout": "soon"}, {"timeout": 0}])
+@pytest.mark.parametrize("options", [{"usr": "x"}, *({"timeout": each} for each in ("soon", 0, "nan", "inf"))])
 def test_options_that_are_none_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(InvalidConfig, match=next(iter(options))):
         Settings("kafka://one:9092", options)

@@ -5,7 +5,7 @@ import inspect
 import re
 
 import pytest
-from nats.aio.client import Client, Server
+from nats.aio.client import Client, Server, Srv
 from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 from nats.protocol.parser import Parser as TheirParser
@@ -18,7 +18,9 @@ def source(of: object) -> str:
     return inspect.getsource(of)  # type: ignore[arg-type]  # functions and classes only
 
 
-@pytest.mark.parametrize("name", ["_transport", "_ps", "_pending", "_pending_data_size", "_server_info"])
+@pytest.mark.parametrize(
+    "name", ["_transport", "_ps", "_pending", "_pending_data_size", "_server_info", "_server_pool"]
+)
 def test_the_client_has_what_is_replaced_or_read(name: str) -> None:
     assert hasattr(Client(), name)
 
@@ -26,6 +28,7 @@ def test_the_client_has_what_is_replaced_or_read(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
+        ("_process_connect_init", ["self"]),
         ("_process_info", ["self", "info", "initial_connection"]),
         ("_process_err", ["self", "err_msg"]),
         ("_process_op_err", ["self", "e"]),
@@ -82,3 +85,40 @@ def test_the_first_attempts_to_reconnect_come_at_once() -> None:
     assert sum(waits[:4]) < 0.2
     assert waits[-1] == 0.25
     assert next_server(servers[2:5], {})[0] is servers[2]
+
+
+def test_a_server_that_is_named_twice_is_not_asked_without_a_pause() -> None:
+    """nats-py looks for the server by its address, and counts the attempt for the first that has it."""
+    uri = Client._parse_server_uri("nats://a:1")
+    first = Server(uri=uri, reconnects=3)
+    assert next_server([first, Server(uri=uri)], {}) == (first, 0.08)
+    assert "if s.uri.netloc == selected.uri.netloc:" in source(Client._attempt_reconnect)
+
+
+def test_the_event_loop_goes_on_and_attempts_keep_their_pause_through_an_outage_of_any_length() -> None:
+    """If our function raised, nats-py would call it again at once and for ever, without a turn of the event loop."""
+    server = Srv(Client._parse_server_uri("nats://127.0.0.1:1"), reconnects=5000)
+    offered = Server(uri=server.uri, reconnects=5000)
+    assert next_server([offered], {}) == (offered, 0.25)
+
+    async def reconnect() -> None:
+        client = EchelonClient(needs_tls=False, on_violation=print)
+        client._server_pool, client._current_server = [server], server
+        client._reconnect_to_server_handler = next_server
+        client.options = {"max_reconnect_attempts": -1, "connect_timeout": 1}
+        loop = asyncio.get_running_loop()
+        attempts: list[float] = []
+
+        async def fail(error: Exception) -> None:
+            assert isinstance(error, OSError)
+            attempts.append(loop.time())
+
+        client._error_cb = fail
+        reconnecting = asyncio.create_task(client._attempt_reconnect())
+        while len(attempts) < 2:
+            await asyncio.sleep(0.01)
+        reconnecting.cancel()
+        await reconnecting
+        assert attempts[1] - attempts[0] >= 0.2
+
+    asyncio.run(reconnect())

@@ -260,32 +260,3 @@ def test_what_the_user_may_not_do_is_denied_at_once(nats_servers: NatsServers) -
 def test_replies_under_another_prefix(nats_servers: NatsServers) -> None:
     server = nats_servers(config=LIMITED)
     asyncio.run(use(NatsBroker(f"nats://boxed:boxed@127.0.0.1:{server.port}", inbox_prefix="_BOX")))
-
-
-def test_a_user_that_is_taken_away_is_denied_and_comes_back(nats_servers: NatsServers) -> None:
-    """The server is restarted with other users, and then with the old ones again."""
-    server = nats_servers(config="authorization { user: alice, password: wonderland }")
-
-    async def run() -> None:
-        async with NatsBroker(f"nats://alice:wonderland@127.0.0.1:{server.port}", timeout=1) as broker:
-            log = await broker.create_log("group")
-            first = await log.append(b"before")
-            server.config, old = "authorization { user: bob, password: builder }", server.config
-            await asyncio.to_thread(server.restart)
-            with pytest.raises(Denied, match="does not accept the credentials"):
-                while True:
-                    try:
-                        await log.append(b"not stored")
-                    except Unreachable:
-                        await asyncio.sleep(0.05)
-            server.config = old
-            await asyncio.to_thread(server.restart)
-            while True:
-                try:
-                    last = await log.append(b"after")
-                    break
-                except (Unreachable, Denied):
-                    await asyncio.sleep(0.05)
-            assert [entry.data for entry in await log.read(first, last + 1)] == [b"before", b"after"]
-
-    asyncio.run(run())

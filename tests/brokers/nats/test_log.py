@@ -13,6 +13,8 @@ import nats
 import pytest
 
 from echelon.brokers.nats import NatsBroker
+from echelon.brokers.nats.api import JetStream
+from echelon.brokers.nats.batch import Batch
 from echelon.errors import BrokerError, GroupNotFound, StorageFull, TooLarge, Unreachable
 from echelon.local import NatsServer
 from echelon.testing.contract.harness import append_again, name, take
@@ -246,6 +248,31 @@ def test_a_log_that_is_trimmed_behind_a_follower_goes_on_for_it(nats_server: Nat
                 got += await take(entries, 1)
             assert [entry.sequence for entry in got] == sequences
             assert [entry.data for entry in await log.read(0, sequences[-1] + 1)] == [b"19", b"20"]
+
+    asyncio.run(run())
+
+
+def test_what_a_replica_still_holds_of_a_lost_tail_is_not_read(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replica answers as the stream was before its last messages were deleted."""
+
+    async def run() -> None:
+        async with NatsBroker(nats_server.url) as broker:
+            log = await broker.create_log(name("group"))
+            sequences = [await log.append(b"%d" % n) for n in range(5)]
+            stale = await log._get(sequences[0])
+
+            async def get(*_: object) -> Batch:
+                return stale
+
+            monkeypatch.setattr(JetStream, "get", get)
+            whole = await log.read(sequences[0], sequences[-1] + 1)
+            assert [entry.sequence for entry in whole] == sequences
+            for lost in sequences[3:]:
+                await call(nats_server.url, "STREAM.MSG.DELETE.ECHELON", {"seq": lost})
+            await log.append(b"in their place")
+            assert await log.read(sequences[0], sequences[-1] + 1) == whole[:3]
 
     asyncio.run(run())
 

@@ -35,7 +35,11 @@ def test_urls(url: str, servers: list[str], user: str | None, password: str | No
 
 
 @pytest.mark.parametrize(
-    "url", ["", "nats://", "http://a:1", "a:1", f"nats://u:{SECRET}@a:b", f"nats://u:{SECRET}@", "nats://a:1,,b:2"]
+    "url",
+    [
+        *("", "nats://", "http://a:1", "a:1", f"nats://u:{SECRET}@a:b", f"nats://u:{SECRET}@", "nats://a:1,,b:2"),
+        *("nats://a:99999", "nats://a:0", "nats://[::1", "nats://[::1:4222", "nats://::1]:4222", "nats://::1"),
+    ],
 )
 def test_what_is_no_url_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(InvalidConfig, match="no NATS URL") as caught:
@@ -72,8 +76,10 @@ def test_where_the_api_is(options: dict[str, object], prefix: str) -> None:
     [
         ({"usr": "x"}, "'usr' is no option"),
         ({"domain": "a", "api_prefix": "b"}, "both a JetStream domain and an API prefix"),
-        ({"timeout": "soon"}, "timeout is soon"),
-        ({"timeout": 0}, "timeout is 0"),
+        *(
+            ({"timeout": text}, f"timeout of a NATS broker is '{text}'")
+            for text in ("soon", 0, 0.05, 3601, "nan", "inf")
+        ),
         ({"creds": "/nowhere/user.creds"}, "names the file /nowhere/user.creds"),
         ({"tls_ca": "/nowhere/ca.pem"}, "names the file /nowhere/ca.pem"),
     ],
@@ -81,6 +87,14 @@ def test_where_the_api_is(options: dict[str, object], prefix: str) -> None:
 def test_options_that_cannot_be(options: dict[str, object], words: str) -> None:
     with pytest.raises(InvalidConfig, match=words):
         NatsBroker("nats://a", **options)
+
+
+@pytest.mark.parametrize("option", ["creds", "nkey"])
+def test_files_that_cannot_be_read(tmp_path: Path, option: str) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"\xd8\xff")
+    with pytest.raises(InvalidConfig, match=f"the option {option} names the file {file}, which cannot be read"):
+        NatsBroker("nats://a", **{option: file})
 
 
 @pytest.mark.parametrize(

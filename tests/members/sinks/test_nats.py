@@ -8,6 +8,8 @@ from typing import Any
 import nats
 import pytest
 
+from echelon.brokers.nats.connection import Connection
+from echelon.brokers.nats.replies import Reply
 from echelon.errors import BrokerError, InvalidConfig, StreamNotFound, TooLarge, Unreachable
 from echelon.local import NatsServer
 from echelon.members.sinks.nats import NatsSink
@@ -90,6 +92,28 @@ def test_a_position_that_somebody_else_wrote_is_not_believed(harness: NatsHarnes
         async with harness.sink() as sink:
             with pytest.raises(BrokerError, match="cannot be read"):
                 await Owner(harness, sink, epoch=5).open()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("number", [10008, 10009])
+def test_a_stream_that_has_no_leader_just_then_is_unreachable(
+    harness: NatsHarness, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """So the owner tries again, instead of ending."""
+    answer = b'{"error":{"code":503,"err_code":%d,"description":"JetStream system temporarily unavailable"}}' % number
+
+    async def request(*_: object) -> Reply:
+        return Reply(b"", answer)
+
+    async def scenario() -> None:
+        async with harness.sink() as sink:
+            owner = Owner(harness, sink, epoch=5)
+            with monkeypatch.context() as patch:
+                patch.setattr(Connection, "request", request)
+                with pytest.raises(Unreachable, match="temporarily unavailable"):
+                    await owner.open()
+            assert await owner.open() == 0
 
     asyncio.run(scenario())
 

@@ -1,9 +1,9 @@
 """A group's log: a topic of one partition that keeps everything, with the broker's time."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import Final
+from typing import Final, TypeVar
 
 from confluent_kafka import Message, TopicPartition
 
@@ -14,6 +14,8 @@ from echelon.brokers.kafka.messages import to_entries
 from echelon.brokers.kafka.ranges import read_range
 from echelon.errors import GroupNotFound, StreamNotFound, Unreachable
 from echelon.model import Bounds, Entry
+
+Answer = TypeVar("Answer")
 
 PREFIX: Final = "__echelon."
 _RETRY: Final = 0.2
@@ -73,7 +75,7 @@ class KafkaLog:
         """Entries from `start` on, as they come; never ends by itself."""
         position = start
         while True:
-            held = await self._bounds_at_last()
+            held = await self._at_last(self.bounds)
             if position > held.end:  # The log has lost its tail: what comes in its place is not asked for.
                 await asyncio.sleep(_RETRY)
                 continue
@@ -86,7 +88,7 @@ class KafkaLog:
                         position = entries[-1].sequence + 1
                         yield entries
             except PlaceLost:
-                await self._check_identity()
+                await self._at_last(self._check_identity)
             except Unreachable:
                 self._connection.check_open()
                 await asyncio.sleep(_RETRY)
@@ -99,11 +101,11 @@ class KafkaLog:
         if before > held.first:
             await self._connection.admin.delete_records(self._topic, 0, min(before, held.end))
 
-    async def _bounds_at_last(self) -> Bounds:
-        """The bounds, as soon as the broker can be asked."""
+    async def _at_last(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        """What the broker answers, as soon as it can be asked."""
         while True:
             try:
-                return await self.bounds()
+                return await ask()
             except Unreachable:
                 self._connection.check_open()
                 await asyncio.sleep(_RETRY)

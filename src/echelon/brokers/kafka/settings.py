@@ -106,7 +106,7 @@ def _parse(url: str) -> tuple[str, str, str]:
         raise InvalidConfig("that is no Kafka URL", remedy="Write kafka://host:port or kafka://user:password@host:port")
     for server in servers.split(","):
         host, _, port = server.rpartition(":")
-        if not host or not port.isdecimal():
+        if not host or not port.isdecimal() or len(port) > 5 or not 1 <= int(port) <= 65535:
             raise InvalidConfig(
                 f"'{server}' in the Kafka URL is not a host and a port", remedy="Write kafka://host:port,host:port"
             )

@@ -16,6 +16,7 @@ from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 
 from echelon.brokers.nats.wire import Parser, Sink
+from echelon.pauses import pause
 
 # nats-py reads 32 KiB at a time; large reads cost less for each message.
 _READ_BYTES: Final = 1 << 18
@@ -115,6 +116,14 @@ class EchelonClient(Client):
             transport.put_back(rest)
         return received == b""
 
+    def forget_attempts(self) -> None:
+        """Ask all servers alike when the connection is lost again. The client forgets only those of the one it found.
+
+        The others would have to wait until that one was tried as often as they were.
+        """
+        for server in self._server_pool:
+            server.reconnects = 0
+
     def forget_unsent(self) -> None:
         """Drop what is not sent yet. Subscriptions are sent again by the client when it has reconnected."""
         self._pending = []
@@ -148,6 +157,16 @@ class EchelonClient(Client):
         if not self.is_closed:
             await subscription.unsubscribe()
 
+    async def _process_connect_init(self) -> None:
+        """What the client does not expect, as of a half-written file with credentials, would end its attempts."""
+        try:
+            await super()._process_connect_init()
+        except (OSError, errors.Error):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next attempt may succeed
+            # Its words may hold credentials.
+            raise errors.Error(f"nats: no handshake: {type(error).__name__}") from None
+
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002 - as in the base
         if initial_connection and self._needs_tls and not info.get("tls_required"):
             raise errors.Error("nats: the server does not speak TLS")
@@ -168,6 +187,7 @@ def number_of(subscription: Subscription) -> int:
 
 def next_server(servers: list[Server], _info: dict[str, Any]) -> tuple[Server, float]:
     """The server to connect to next, and how long to wait before: at first hardly at all."""
-    server = min(servers, key=lambda each: each.reconnects)
-    first, most = _SECONDS_BETWEEN_ATTEMPTS
-    return server, min(first * 2**server.reconnects, most) if server.reconnects else 0.0
+    # nats-py counts the attempt for the first server of that address; another one would never get a pause.
+    places = {each.uri.netloc: each for each in reversed(servers)}
+    server = min(places.values(), key=lambda each: each.reconnects)
+    return server, pause(*_SECONDS_BETWEEN_ATTEMPTS, server.reconnects) if server.reconnects else 0.0

@@ -2,8 +2,6 @@
 
 import asyncio
 import logging
-import re
-import ssl
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
@@ -13,6 +11,7 @@ from nats.aio.subscription import Subscription
 
 from echelon.brokers.nats.batch import Batch
 from echelon.brokers.nats.client import EchelonClient, next_server
+from echelon.brokers.nats.explain import explain, telling, violation
 from echelon.brokers.nats.replies import Many, Replies, Reply, Single
 from echelon.brokers.nats.settings import Settings
 from echelon.brokers.nats.wire import Sink
@@ -23,8 +22,6 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _PENDING_BYTES: Final = 1 << 23
 _SEARCH_SECONDS: Final = 30.0
-_REFUSAL: Final = re.compile("authori[sz]ation|authentication", re.IGNORECASE)
-_VIOLATION: Final = re.compile(r'for (Publish|Subscription) to "([^"]*)"', re.IGNORECASE)
 
 
 class Connection:
@@ -75,7 +72,7 @@ class Connection:
                 await self._client.subscribe_sink(f"{self._replies.prefix}*", sink)
         except (OSError, errors.Error) as error:
             if not isinstance(error, errors.NoServersError):
-                self._note(error)
+                self._trouble = telling(self._trouble, error)
             await self._client.close()
             raise self._explain() from None
         self._up.set()
@@ -249,7 +246,7 @@ class Connection:
             raise
 
     async def _on_error(self, error: Exception) -> None:
-        self._note(error)
+        self._trouble = telling(self._trouble, error)
         _log.debug("connection to %s for the %s: %s", self.settings.place, self._purpose, error)
 
     async def _on_disconnected(self) -> None:
@@ -263,24 +260,18 @@ class Connection:
     async def _on_reconnected(self) -> None:
         self._trouble = None
         self._refused.clear()
+        self._client.forget_attempts()
         self._up.set()
         _log.info("connected to %s again for the %s", self.settings.place, self._purpose)
         self._tell()
 
     def _violated(self, words: str) -> None:
         """The server says so some time after it was asked; what was asked would never be answered."""
-        found = _VIOLATION.search(words)
-        kind, subject = found.groups() if found else ("Subscription", "")
-        may = "publish to" if kind.lower() == "publish" else "subscribe to"
-        error = Denied(f"the user may not {may} {subject}", remedy="Give it the permission, or use another user")
+        subject, error = violation(words)
         _log.warning("%s: %s", self.settings.place, error.what)
-        if may == "publish to":
-            self._refused[subject] = error
-            waiting = list(self._asked[subject])
-        else:
-            self._refused[""] = error
-            waiting = [future for futures in self._asked.values() for future in futures]
-        for future in waiting:
+        self._refused[subject] = error
+        asked = [self._asked.get(subject, ())] if subject else self._asked.values()
+        for future in [each for futures in asked for each in futures]:
             if not future.done():
                 future.set_exception(error)
 
@@ -293,34 +284,9 @@ class Connection:
         for listener in list(self.listeners):
             listener()
 
-    def _note(self, error: Exception) -> None:
-        """Keep what explains the trouble best: a server that refuses a user says so, and then breaks the connection."""
-        breaks = isinstance(error, ConnectionResetError | BrokenPipeError | errors.UnexpectedEOF)
-        if not (breaks and _REFUSAL.search(str(self._trouble))):
-            self._trouble = error
-
     def _explain(self, error: Exception | None = None) -> BrokerError:
         """Why there is no connection."""
-        place = self.settings.place
         if self._is_closed:
-            return Unreachable(f"the connection to {place} is closed")
-        error = error or self._trouble
-        words = str(error or "").removeprefix("nats: ").strip("'")
-        if isinstance(error, ssl.SSLError):
-            return Denied(
-                f"no TLS connection to {place}: {words}",
-                remedy="Give the server's authority as tls_ca, and tls_cert and tls_key if it wants a certificate",
-            )
-        if "TLS" in words:
-            return Denied(f"{place} does not speak TLS", remedy="Turn it on there, or use nats:// without TLS options")
-        if isinstance(error, ConnectionResetError) and (self.settings.needs_tls or self._client.wants_credentials):
-            return Denied(
-                f"{place} closed the connection when it should have let the user in",
-                remedy="Check the credentials, and give tls_cert and tls_key if it wants a certificate",
-            )
-        if _REFUSAL.search(words):
-            return Denied(
-                f"{place} does not accept the credentials: {words}", remedy="Check them, and their permissions"
-            )
-        reason = f": {words}" if words else ""
-        return Unreachable(f"no NATS server answers at {place}{reason}", remedy="Check the address, and that it runs")
+            return Unreachable(f"the connection to {self.settings.place} is closed")
+        wants_proof = self.settings.needs_tls or self._client.wants_credentials
+        return explain(error or self._trouble, self.settings.place, wants_proof=wants_proof)

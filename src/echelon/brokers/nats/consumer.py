@@ -11,6 +11,7 @@ from nats.aio.subscription import Subscription
 from echelon.brokers.nats.api import JetStream
 from echelon.brokers.nats.wire import Sink
 from echelon.errors import Unreachable
+from echelon.pauses import pause
 
 _SECOND: Final = 1_000_000_000
 _BATCH: Final = 256
@@ -98,9 +99,8 @@ class OrderedConsumer:
         async with self._lock:
             while self._is_lost:
                 self._js.connection.check_allowed(self._pull)
-                first, most = _PAUSE_SECONDS
                 if self._failures:
-                    await asyncio.sleep(min(first * 2**self._failures, most))
+                    await asyncio.sleep(pause(*_PAUSE_SECONDS, self._failures))
                 self._failures += 1
                 try:
                     await self._create()

@@ -118,14 +118,10 @@ class NatsLog:
         return Bounds(first.seq, last.seq + 1)
 
     async def read(self, start: int, end: int) -> list[Entry]:
-        """All entries with `start <= sequence < end` that the log holds now; a single one comes from the leader."""
+        """All entries with `start <= sequence < end` that the log holds now."""
         await self.check_there()
         if end - start == 1:
-            found = await self._js.next(STREAM, start, self._records)
-            if found is None or found.seq != start:
-                return []
-            [time] = milliseconds([found.time.encode().rstrip(b"Z")])
-            return [Entry(start, time, found.data)]
+            return await self._one(start)
         entries: list[Entry] = []
         position = start
         while position < end:
@@ -137,7 +133,19 @@ class NatsLog:
                 following = await self._js.next(STREAM, position, self._records)
                 position = end if following is None else following.seq
                 await asyncio.sleep(_PAUSE_SECONDS if following else 0)
-        return [entry for entry in entries if entry.sequence < end]
+        entries = [entry for entry in entries if entry.sequence < end]
+        # A replica may still hold a tail that the log has lost. What the leader has, it has with all that is before it.
+        while entries and entries[-1:] != await self._one(entries[-1].sequence):
+            entries.pop()
+        return entries
+
+    async def _one(self, sequence: int) -> list[Entry]:
+        """The entry with this sequence, if the leader has it."""
+        found = await self._js.next(STREAM, sequence, self._records)
+        if found is None or found.seq != sequence:
+            return []
+        [time] = milliseconds([found.time.encode().rstrip(b"Z")])
+        return [Entry(sequence, time, found.data)]
 
     async def _get(self, start: int) -> Batch:
         body = {"seq": max(start, 1), "batch": _BATCH, "max_bytes": _BYTES, "next_by_subj": self._records}

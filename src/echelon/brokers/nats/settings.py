@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from echelon.errors import InvalidConfig
 
@@ -69,7 +69,7 @@ def _parse(url: str) -> tuple[str, dict[str, str], list[str]]:
             given = {"user": unquote(user), "password": unquote(password)}
             credentials = given if has_password else {"token": unquote(user)}
         name, _, port = host.rpartition(":") if host[-1:] != "]" and ":" in host else (host, "", "4222")
-        if scheme not in {"nats", "tls"} or not name or not port.isdecimal():
+        if scheme not in {"nats", "tls"} or not port.isdecimal() or not _is_place(f"{name}:{port}"):
             raise InvalidConfig(
                 "that is no NATS URL",
                 remedy="Write nats://host:port, with tls:// if TLS is a must, with user:password@ or token@ before "
@@ -79,18 +79,34 @@ def _parse(url: str) -> tuple[str, dict[str, str], list[str]]:
     return scheme, credentials, hosts
 
 
+def _is_place(host: str) -> bool:
+    """Whether nats-py can take it for a host and a port."""
+    try:
+        found = urlsplit(f"nats://{host}")
+        return bool(found.hostname and found.port)
+    except ValueError:
+        return False
+
+
 def _check_secrets(values: Mapping[str, str]) -> None:
     """Raise InvalidConfig if a file holds no credentials: nats-py would not say so, or never return."""
     if "creds" in values:
-        text = Path(values["creds"]).read_text()
+        text = _text(values, "creds")
         if "BEGIN NATS USER JWT" not in text or "BEGIN USER NKEY SEED" not in text:
             raise InvalidConfig(f"{values['creds']} is no credentials file", remedy="Make one with: nsc generate creds")
     if "nkey" in values:
-        seed = Path(values["nkey"]).read_text().strip()
+        seed = _text(values, "nkey").strip()
         if not seed.startswith("SU") or len(seed) != 58:
             raise InvalidConfig(
                 f"{values['nkey']} holds no seed of a user's nkey", remedy="Make one with: nk -gen user"
             )
+
+
+def _text(values: Mapping[str, str], option: str) -> str:
+    try:
+        return Path(values[option]).read_text()
+    except (OSError, ValueError):  # What is wrong may quote what is in it.
+        raise InvalidConfig(f"the option {option} names the file {values[option]}, which cannot be read") from None
 
 
 def _api_prefix(values: Mapping[str, str]) -> str:
@@ -105,9 +121,9 @@ def _seconds(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
-        seconds = 0
-    if seconds <= 0:
-        raise InvalidConfig(f"timeout is {text}; it must be a number of seconds above 0")
+        seconds = 0.0
+    if not 0.1 <= seconds <= 3600:
+        raise InvalidConfig(f"the timeout of a NATS broker is '{text}'", remedy="Give 0.1 to 3600 seconds")
     return seconds
 
 

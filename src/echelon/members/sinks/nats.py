@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 import msgspec
 from msgspec import Struct
 
-from echelon.brokers.nats.api import NO_RESPONDERS, WRONG_LAST_SEQUENCE, ApiError, JetStream, Refused, stored
+from echelon.brokers.nats.api import WRONG_LAST_SEQUENCE, JetStream, Refused, stored
 from echelon.brokers.nats.connection import Connection
 from echelon.brokers.nats.replies import Reply
 from echelon.brokers.nats.settings import Settings
@@ -23,7 +23,6 @@ from echelon.members.sinks.kept import Kept, commit_kept, falls_back, not_revers
 _BATCH_ID: Final = "Nats-Batch-Id"
 _BATCH_SEQUENCE: Final = "Nats-Batch-Sequence"
 _BATCH_COMMIT: Final = "Nats-Batch-Commit"
-_MESSAGE_NOT_FOUND: Final = 10037
 _BATCH_TOO_LARGE: Final = 10199
 # Messages of the batch were lost on the way, or too many other batches are under way: nothing was stored.
 _BATCH_GIVEN_UP: Final = 10176
@@ -71,16 +70,6 @@ class _Opened(Struct, frozen=True):
     sequence: int
     position: _Position
     reset: int
-
-
-class _Found(Struct):
-    seq: int
-    data: bytes = b""
-
-
-class _Answer(Struct):
-    message: _Found | None = None
-    error: ApiError | None = None
 
 
 class NatsSink:
@@ -227,19 +216,13 @@ class NatsSink:
 
     async def _read(self, subject: str) -> tuple[int, _Position | None]:
         """The message on a partition's subject, as the stream's leader has it, and its sequence; or 0 and None."""
-        body = msgspec.json.encode({"last_by_subj": subject})
-        reply = await self._connection.request(f"{self._js.prefix}.STREAM.MSG.GET.{self._stream}", body)
-        if reply.status[0] == NO_RESPONDERS:
-            raise Unreachable(f"JetStream does not answer at {self._settings.place}")
+        found = await self._js.last(self._stream, subject)
+        if found is None:
+            return 0, None
         try:
-            answer = msgspec.json.decode(reply.payload, type=_Answer)
-            if answer.message is not None:
-                return answer.message.seq, msgspec.json.decode(answer.message.data, type=_Position)
+            return found.seq, msgspec.json.decode(found.data, type=_Position)
         except msgspec.DecodeError as error:
             raise BrokerError(f"the position on {subject} cannot be read: {error}") from None
-        if answer.error is not None and answer.error.err_code == _MESSAGE_NOT_FOUND:
-            return 0, None
-        raise BrokerError(f"the position on {subject} cannot be read: {answer.error}")
 
     def _subject(self, place: Place) -> str:
         # The name of a topic may hold dots, and only that of a topic.
