@@ -5,59 +5,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from pathlib import Path
 
 import msgspec
-import psycopg
 import pytest
 
 from echelon.errors import InvalidConfig, Unreachable
 from echelon.local import NatsServer
-from echelon.model import Message
-from echelon.pcg import Member, Options
 from echelon.pcg.ledger import Source
 from echelon.pcg.postgres import Cursor, PostgresLedger
-from tests.pcg.accountant import Cast, Moment, write
+from tests.pcg.accountant import Cast, Moment
+from tests.pcg.results import check_once, prepared, results, until_all_written
 from tests.pcg.stage import ROOT, Stage, create, staged
 from tests.postgres_server import PostgresServer
-
-
-def results(server: PostgresServer, stream: str) -> dict[str, list[tuple[int, str]]]:
-    """The results of each key, in the order in which they were written, and who wrote them."""
-    found: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
-    with psycopg.connect(server.conninfo) as connection:
-        query = "SELECT key, number, name FROM results WHERE stream = %s ORDER BY id"
-        for key, number, name in connection.execute(query, (stream,)):
-            found[key].append((number, name))
-    return dict(found)
-
-
-def prepared(server: PostgresServer) -> int:
-    with psycopg.connect(server.conninfo) as connection:
-        row = connection.execute("SELECT count(*) FROM pg_prepared_xacts").fetchone()
-        assert row is not None
-        return int(row[0])
 
 
 def launch(stage: Stage, server: PostgresServer, name: str, moment: Moment = "", *, freeze: bool = False) -> None:
     cast = Cast(stage.url, stage.stream, name, "m", server.conninfo, moment, freeze=freeze)
     command = [sys.executable, "-m", "tests.pcg.accountant", msgspec.json.encode(cast).decode()]
     stage.processes[name] = subprocess.Popen(command, cwd=ROOT)
-
-
-async def until_all_written(stage: Stage, server: PostgresServer, seconds: float = 20) -> None:
-    def is_so() -> bool:
-        found = results(server, stage.stream)
-        return all(len({n for n, _ in found.get(key, [])}) == count for key, count in stage.sent.items())
-
-    await stage.until(is_so, seconds)
-
-
-def check_once(stage: Stage, server: PostgresServer) -> None:
-    found = results(server, stage.stream)
-    for key, count in stage.sent.items():
-        assert [number for number, _ in found[key]] == list(range(count)), (key, found[key])
 
 
 @pytest.mark.parametrize(
@@ -126,71 +92,6 @@ def test_each_message_has_its_effect_once_when_the_database_is_restarted(
                 await asyncio.sleep(0.5)
             await until_all_written(stage, preparing_postgres)
             check_once(stage, preparing_postgres)
-
-    asyncio.run(run())
-
-
-def test_a_handler_that_fails_leaves_nothing_behind(
-    nats_server: NatsServer, tmp_path: Path, preparing_postgres: PostgresServer
-) -> None:
-    async def run() -> None:
-        async with staged(nats_server.url, tmp_path) as stage:
-            await stage.create(stage.elastic(2, "m"))
-            await stage.publish(3, keys=1)
-            failures = 0
-
-            def handle(message: Message, cursor: Cursor) -> None:
-                nonlocal failures
-                write(cursor, stage.stream, message, "a")
-                if message.data == b"1" and failures < 2:
-                    failures += 1
-                    raise ValueError("not now")
-
-            options = Options(ack_wait=1, backoff=(0.01, 0.01), ledger=PostgresLedger(preparing_postgres.conninfo))
-            member = Member(stage.groups, stage.stream, "g", "m", handle, options=options)
-            running = asyncio.ensure_future(member.run())
-            await until_all_written(stage, preparing_postgres)
-            await stage.until(lambda: member.counters.messages == 3)
-            member.drain()
-            await running
-            check_once(stage, preparing_postgres)
-            assert (failures, member.counters.retries, prepared(preparing_postgres)) == (2, 2, 0)
-
-    asyncio.run(run())
-
-
-def test_a_dead_letter_is_acknowledged_once_and_what_follows_it_is_processed(
-    nats_server: NatsServer, tmp_path: Path, preparing_postgres: PostgresServer
-) -> None:
-    async def run() -> None:
-        async with staged(nats_server.url, tmp_path) as stage:
-            await stage.create(stage.elastic(2, "m"))
-            await stage.publish(4, keys=1)
-            calls: list[int] = []
-
-            def handle(message: Message, cursor: Cursor) -> None:
-                number = int(message.data)
-                calls.append(number)
-                write(cursor, stage.stream, message, "a")
-                if number == 1:
-                    raise ValueError("cannot be read")
-
-            ledger = PostgresLedger(preparing_postgres.conninfo)
-            options = Options(ack_wait=0.5, retries=1, backoff=(0.01, 0.01), on_failure="dead_letter", ledger=ledger)
-            member = Member(stage.groups, stage.stream, "g", "m", handle, options=options)
-            running = asyncio.ensure_future(member.run())
-            await stage.until(lambda: member.counters.messages == 4)
-            await asyncio.sleep(0.8)  # What is not acknowledged would be delivered again meanwhile.
-            info = await stage.groups.consumers.info(f"{stage.stream}-g", "m")
-            member.drain()
-            await running
-            assert calls == [0, 1, 1, 2, 3]
-            assert [number for number, _ in results(preparing_postgres, stage.stream)["k0"]] == [0, 2, 3]
-            assert (info.num_ack_pending, info.num_redelivered, info.delivered.consumer_seq) == (0, 0, 4)
-            subject = f"echelon.dead.{stage.stream}-g"
-            letters = await stage.groups.consumers.details("ECHELON_DEAD", subjects=subject)
-            assert letters.state.subjects == {subject: 1}
-            assert (member.counters.dead_letters, prepared(preparing_postgres)) == (1, 0)
 
     asyncio.run(run())
 

@@ -1,9 +1,11 @@
 """JetStream-native groups as tables. They have no log: their entry and the consumers of their members tell all.
 
-On the command line such a group is called `STREAM.NAME`, as its entry is; no other group has a dot in its name.
+On the command line such a group is called `STREAM.NAME`, as its entry is; no other group has a dot in its name. Where
+a static and an elastic one have the same, they are called `static:STREAM.NAME` and `elastic:STREAM.NAME`.
 """
 
 from datetime import datetime
+from typing import get_args
 
 import msgspec
 from msgspec import Struct
@@ -13,8 +15,9 @@ from echelon.errors import GroupNotFound, StreamNotFound, Unsupported
 from echelon.ops.listing import suggestion
 from echelon.ops.progress import LagRow, PartitionRow
 from echelon.ops.status import GroupRow, MemberRow
-from echelon.pcg.config import ElasticConfig
-from echelon.pcg.groups import Found, Groups
+from echelon.pcg.config import ElasticConfig, Kind
+from echelon.pcg.found import Found
+from echelon.pcg.groups import Groups
 
 
 class View(Struct, frozen=True):
@@ -50,12 +53,19 @@ class View(Struct, frozen=True):
 
 async def look(groups: Groups, name: str) -> View:
     """One group. Raises GroupNotFound, with the names that look alike."""
-    stream, _, group = name.partition(".")
+    kind, stream, group = parts(name)
     try:
-        return await _view(groups, await groups.get(stream, group))
+        return await _view(groups, await groups.get(stream, group, kind))
     except GroupNotFound:
         names = [f"{found.stream}.{found.name}" for found in await groups.list()]
         raise GroupNotFound(f"there is no group {name}", remedy=suggestion(name, names, "ls")) from None
+
+
+def parts(name: str) -> tuple[Kind | None, str, str]:
+    """The kind, if it is said, the stream and the name of a group on it."""
+    found: Kind | None = next((kind for kind in get_args(Kind) if name.startswith(f"{kind}:")), None)
+    stream, _, group = name.removeprefix(f"{found}:").partition(".")
+    return found, stream, group
 
 
 async def list_native(groups: Groups) -> list[GroupRow]:

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from echelon.brokers.nats.broker import NatsBroker
@@ -20,6 +19,7 @@ from echelon.errors import (
     GroupNotFound,
     InvalidConfig,
     StreamNotFound,
+    WrongState,
 )
 from echelon.pcg.bucket import Bucket, Entry
 from echelon.pcg.config import (
@@ -33,29 +33,11 @@ from echelon.pcg.config import (
     check_names,
 )
 from echelon.pcg.formats import decode, encode, encode_change, recognise
+from echelon.pcg.found import Found
 
-KINDS: Final[tuple[Kind, ...]] = ("static", "elastic")
+_KINDS: Final[tuple[Kind, ...]] = ("static", "elastic")
 _ATTEMPTS: Final = 50
 _PAUSE_SECONDS: Final = 0.02
-
-
-class Found(Struct, frozen=True):
-    """A group, as it is configured, and the revision of its entry."""
-
-    kind: Kind
-    stream: str
-    name: str
-    config: GroupConfig
-    revision: int
-
-    @property
-    def consumed(self) -> str:
-        """The stream that members consume from: the group's own, or its work queue."""
-        return self.stream if self.kind == "static" else f"{self.stream}-{self.name}"
-
-    def consumer(self, member: str) -> str:
-        """The name of a member's consumer."""
-        return f"{self.name}-{member}" if self.kind == "static" else member
 
 
 @asynccontextmanager
@@ -75,7 +57,7 @@ class Groups:
         self.consumers = consumers
         self.broker = broker
         """A broker for the same account, not entered yet: dead letters go there."""
-        self._buckets = {kind: Bucket(consumers, kind) for kind in KINDS}
+        self._buckets = {kind: Bucket(consumers, kind) for kind in _KINDS}
 
     def bucket(self, kind: Kind) -> Bucket:
         """The bucket of the groups of a kind."""
@@ -150,21 +132,26 @@ class Groups:
         return made is not None
 
     async def get(self, stream: str, group: str, kind: Kind | None = None, *, format: Format | None = None) -> Found:
-        """A group. Raises GroupNotFound; GroupError if its entry cannot be read, or if there is one of each kind.
+        """A group. Raises GroupNotFound; WrongState if there is one of each kind, GroupError if it cannot be read.
 
         `format` is for a static group with a single filter that has no consumers yet: it may be Java's or Go v0.1's,
         which is taken for granted otherwise. Raises InvalidConfig if the group is known to have another.
         """
+        kind, entry = await self._entry(stream, group, kind)
+        return await self._found(kind, stream, group, entry, format)
+
+    async def _entry(self, stream: str, group: str, kind: Kind | None) -> tuple[Kind, Entry]:
         check_names(stream, group)
-        kinds = KINDS if kind is None else (kind,)
-        entries = [(each, await self.bucket(each).get(_key(stream, group))) for each in kinds]
-        found = [await self._found(each, stream, group, entry, format) for each, entry in entries if entry is not None]
+        key = _key(stream, group)
+        kinds = _KINDS if kind is None else (kind,)
+        found = [(each, entry) for each in kinds if (entry := await self.bucket(each).get(key)) is not None]
         if not found:
             which = f"{kind} " if kind else ""
             raise GroupNotFound(f"there is no {which}group {group} on the stream {stream}")
         if len(found) > 1:
-            raise GroupError(
-                f"there is a static and an elastic group {group} on the stream {stream}", remedy="Say which you mean"
+            raise WrongState(
+                f"there is a static and an elastic group {group} on the stream {stream}",
+                remedy=f"Say which you mean; on the command line static:{key} or elastic:{key}",
             )
         return found[0]
 
@@ -188,27 +175,30 @@ class Groups:
     async def delete(self, stream: str, group: str, kind: Kind | None = None) -> None:
         """Delete a group: its entry, then its work queue or the consumers of its members. Its instances end.
 
-        Raises GroupNotFound.
+        An entry that cannot be read goes, too; if it is of a static group, nobody can tell its consumers, which stay.
+        Raises GroupNotFound, WrongState if there is one of each kind.
         """
-        found = await self.get(stream, group, kind)
-        bucket, key = self.bucket(found.kind), _key(stream, group)
+        kind, entry = await self._entry(stream, group, kind)
+        bucket, key = self.bucket(kind), _key(stream, group)
+        try:
+            config = decode(entry.data, kind, key)
+        except GroupError:
+            config = StaticConfig(max_members=1)
+        found = Found(kind, stream, group, config, entry.revision)
         while not await bucket.delete(key, await bucket.revision(key)):
             continue  # It was changed just now; it goes all the same.
-        if found.kind == "elastic":
-            try:
+        if kind == "elastic":
+            with contextlib.suppress(StreamNotFound):
                 await self.consumers.delete_stream(found.consumed)
-            except StreamNotFound:
-                return
-        for member in found.config.names() if found.kind == "static" else ():
-            try:
+            return
+        for member in config.names():
+            with contextlib.suppress(ConsumerNotFound, StreamNotFound):
                 await self.consumers.delete(found.consumed, found.consumer(member))
-            except ConsumerNotFound:
-                continue
 
     async def list(self, stream: str = "") -> list[Found]:
         """The groups on a stream, or on all; by kind, stream and name. Entries that cannot be read are left out."""
         found: list[Found] = []
-        for kind in KINDS:
+        for kind in _KINDS:
             for key in await self.bucket(kind).keys():
                 on, _, name = key.partition(".")
                 if name and stream in ("", on):

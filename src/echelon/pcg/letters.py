@@ -5,7 +5,8 @@ from typing import Self
 
 from echelon.members.dead_letter import DeadLetter
 from echelon.model import Message
-from echelon.pcg.groups import Found, Groups
+from echelon.pcg.found import Found
+from echelon.pcg.groups import Groups
 
 
 class DeadLetters:

@@ -21,8 +21,10 @@ from echelon.errors import (
 from echelon.members.clock import now
 from echelon.members.counters import Counters
 from echelon.members.handlers import Handler, understand
+from echelon.pauses import pause
 from echelon.pcg.config import Format, Kind
-from echelon.pcg.groups import Found, Groups
+from echelon.pcg.found import Found
+from echelon.pcg.groups import Groups
 from echelon.pcg.ledger import Source
 from echelon.pcg.letters import DeadLetters
 from echelon.pcg.messages import Translator
@@ -153,8 +155,7 @@ class Member:
             logger.log(logging.DEBUG if isinstance(error, FilterTaken) else logging.INFO, "%s; trying again", error)
             if isinstance(error, StreamNotFound):
                 await self._restore(found)
-            first, most = _PAUSE_SECONDS
-            await self._wait(min(first * 2**self._attempts, most))
+            await self._wait(pause(*_PAUSE_SECONDS, self._attempts))
             self._attempts += 1
             return
         self._attempts = 0

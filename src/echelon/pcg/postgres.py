@@ -46,8 +46,10 @@ class PostgresLedger:
     """A ledger in the PostgreSQL database at `conninfo`; sequences are in `table` (`name` or `schema.name`).
 
     Handlers get a psycopg cursor and write with it, in any thread (a coroutine function blocks its event loop
-    meanwhile); they must not end the transaction. The server needs `max_prepared_transactions` of at least the number
-    of members, better twice that. Rows of `table` may be deleted when they are older than any process could be
+    meanwhile); they must not end the transaction. A handler that catches an error of PostgreSQL's needs a savepoint,
+    `with cursor.connection.transaction()`, around what may fail; without one it has failed. That the connection is lost
+    is no failure of the handler: the message comes again. The server needs `max_prepared_transactions` of at least the
+    number of members, better twice that. Rows of `table` may be deleted when they are older than any process could be
     suspended; each is some 100 bytes.
     """
 
@@ -103,11 +105,14 @@ class PostgresLedger:
         if name != self._prepared and await self._run(partial(self._begin, source, sequence)):
             try:
                 await work(self._cursor)
-                await self._run(partial(self._prepare, name))
-            except BaseException:
+                await self._run(partial(self._prepare, name, sequence))
+            except BaseException as error:
+                is_lost = self._cursor.connection.closed
                 # Nothing is acknowledged, so this instance may take it back, also if it was prepared.
                 with suppress(Unreachable):
                     await self._run(partial(self._take_back, name))
+                if is_lost and isinstance(error, psycopg.OperationalError):
+                    raise _away(error) from error
                 raise
             self._prepared = name
         await acknowledge()
@@ -124,7 +129,7 @@ class PostgresLedger:
         except psycopg.errors.ObjectNotInPrerequisiteState as error:
             raise _disabled() from error
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            raise Unreachable(f"PostgreSQL: {str(error).strip()}", remedy="Check that it runs") from error
+            raise _away(error) from error
 
     def _open(self) -> None:
         connection = self._connect()
@@ -175,9 +180,16 @@ class PostgresLedger:
             connection.execute("ROLLBACK")
         return claimed
 
-    def _prepare(self, name: str) -> None:
+    def _prepare(self, name: str, sequence: int) -> None:
         self._cursor.close()
-        self._connect().execute(sql.SQL("PREPARE TRANSACTION {}").format(name))
+        # If the connection was lost, so is the transaction: a new one would have nothing to prepare.
+        done = self._cursor.connection.execute(sql.SQL("PREPARE TRANSACTION {}").format(name))
+        # Where there is nothing to prepare, PostgreSQL rolls back, and does not call that an error.
+        if done.statusmessage != "PREPARE TRANSACTION":
+            raise InvalidConfig(
+                f"PostgreSQL rolled back message {sequence} as its handler caught an error, or ended the transaction",
+                remedy="Raise the error, or put what may fail into a savepoint: with cursor.connection.transaction()",
+            )
 
     def _take_back(self, name: str) -> None:
         self._connect().rollback()
@@ -195,6 +207,10 @@ def _digest(text: str) -> str:
 
 def _prefix(source: Source) -> str:
     return f"echelon/{_digest(f'{source.name} {source.identity}')}"
+
+
+def _away(error: psycopg.Error) -> Unreachable:
+    return Unreachable(f"PostgreSQL: {str(error).strip()}", remedy="Check that it runs")
 
 
 def _disabled() -> InvalidConfig:

@@ -4,7 +4,7 @@ import logging
 
 from echelon.brokers.nats.pull_consumers import Consumers
 from echelon.errors import Denied, StreamNotFound, Unreachable
-from echelon.pcg.groups import Found
+from echelon.pcg.found import Found
 from echelon.pcg.seat import Seat
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,8 @@ from echelon.brokers.nats.pull_config import SECOND, ConsumerConfig
 from echelon.brokers.nats.pull_consumers import ConsumerInfo
 from echelon.errors import BrokerError, ConsumerExists, InvalidConfig
 from echelon.pcg.config import Kind
-from echelon.pcg.groups import Found, Groups
+from echelon.pcg.found import Found
+from echelon.pcg.groups import Groups
 from echelon.pcg.options import Options
 
 _ACK_WAIT: Final = 5.0

@@ -56,8 +56,8 @@ class Session:
         self.lease = Lease(consumers, seat, counters, turn)
         self.under_way: dict[int, Pulled] = {}
         """Messages that were taken and are not acknowledged, by sequence."""
-        self.highest = 0
-        """The highest sequence that was acknowledged."""
+        self.done: Pulled | None = None
+        """In strict order, what was handled last; None if that is to be handled again."""
         self.leaving = False
         self.idle = True
         """Nothing is being handled, so that the work may be cancelled at any moment."""
@@ -97,8 +97,10 @@ class Session:
         if self._seat.max_ack_pending > 1:
             return self.lease.acknowledged if self._seat.kind == "static" else 0
         # In strict order, that a message came shows that all before it is done.
-        last = self._last
-        return 0 if last is None else max(self._origin(last) - (last.sequence != self.highest), 0)
+        last, done = self._last, self.done
+        if last is None:
+            return 0
+        return max(self._origin(last) - (done is None or done.sequence != last.sequence), 0)
 
     async def run(self) -> None:
         """Raises ConsumerNotFound, StreamNotFound, Denied, InvalidConfig, and what a handler raised for good."""

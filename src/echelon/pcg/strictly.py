@@ -48,7 +48,6 @@ class Strictly:
         self._failures = work.failures()
         self._account = account
         self._taken_over = ""
-        self._last: Pulled | None = None
         self._slow = 0
 
     async def work(self, session: Session) -> None:
@@ -57,22 +56,22 @@ class Strictly:
             for pulled in await session.take():
                 if session.leaving:
                     pulled.nak()
-                elif self._last is not None and _comes_again(pulled, self._last):
+                elif session.done is not None and _comes_again(pulled, session.done):
                     pulled.ack()
                 else:
                     await self._take(session, pulled)
 
     async def _take(self, session: Session, pulled: Pulled) -> None:
         session.under_way[pulled.sequence] = pulled
-        if pulled.sequence == session.highest:
-            session.highest = 0  # It is to be handled again.
+        if session.done is not None and pulled.sequence == session.done.sequence:
+            session.done = None  # It is to be handled again.
         if not session.lease.holds:
             await session.lease.granted()
         session.idle = False
         try:
             handled = await self._settle(session, pulled, self._translator.message(pulled))
             session.idle = False  # What is handled is to be acknowledged, too.
-            session.highest, self._last = pulled.sequence, pulled
+            session.done = pulled
             self._counters.messages += 1
             if self._account is None or not handled:  # What was handled with an account was acknowledged with it.
                 await self._acknowledge(session, pulled.ack)

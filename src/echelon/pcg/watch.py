@@ -5,7 +5,8 @@ from typing import Final
 
 from echelon.errors import GroupDeleted, GroupError, GroupNotFound, StreamNotFound, Unreachable
 from echelon.pcg.config import ElasticConfig, GroupConfig
-from echelon.pcg.groups import Found, Groups
+from echelon.pcg.found import Found
+from echelon.pcg.groups import Groups
 
 _LOOK_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.1

@@ -72,7 +72,6 @@ class Widely:
             pulled: Pulled | None = session.under_way.pop(self._done.popleft(), None)
             if pulled is not None:
                 pulled.ack()
-                session.highest = max(session.highest, pulled.sequence)
                 self._work.counters.messages += 1
 
 

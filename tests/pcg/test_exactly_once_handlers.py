@@ -1,0 +1,169 @@
+"""Exactly once: what becomes of a message whose handler fails, or breaks the transaction that it writes to."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from echelon.errors import InvalidConfig
+from echelon.local import NatsServer
+from echelon.model import Message
+from echelon.pcg import Member, Options
+from echelon.pcg.ledger import Source
+from echelon.pcg.postgres import Cursor, PostgresLedger
+from tests.pcg.accountant import write
+from tests.pcg.results import check_once, prepared, results, until_all_written
+from tests.pcg.stage import staged
+from tests.postgres_server import PostgresServer
+
+
+def test_a_handler_that_fails_leaves_nothing_behind(
+    nats_server: NatsServer, tmp_path: Path, preparing_postgres: PostgresServer
+) -> None:
+    async def run() -> None:
+        async with staged(nats_server.url, tmp_path) as stage:
+            await stage.create(stage.elastic(2, "m"))
+            await stage.publish(3, keys=1)
+            failures = 0
+
+            def handle(message: Message, cursor: Cursor) -> None:
+                nonlocal failures
+                write(cursor, stage.stream, message, "a")
+                if message.data == b"1" and failures < 2:
+                    failures += 1
+                    raise ValueError("not now")
+
+            options = Options(ack_wait=1, backoff=(0.01, 0.01), ledger=PostgresLedger(preparing_postgres.conninfo))
+            member = Member(stage.groups, stage.stream, "g", "m", handle, options=options)
+            running = asyncio.ensure_future(member.run())
+            await until_all_written(stage, preparing_postgres)
+            await stage.until(lambda: member.counters.messages == 3)
+            member.drain()
+            await running
+            check_once(stage, preparing_postgres)
+            assert (failures, member.counters.retries, prepared(preparing_postgres)) == (2, 2, 0)
+
+    asyncio.run(run())
+
+
+def swallow_an_error(cursor: Cursor) -> None:
+    with suppress(psycopg.errors.UndefinedTable):
+        cursor.execute("SELECT FROM nowhere")
+
+
+def swallow_an_error_behind_a_savepoint(cursor: Cursor) -> None:
+    with suppress(psycopg.errors.UndefinedTable), cursor.connection.transaction():
+        cursor.execute("SELECT FROM nowhere")
+
+
+def lose_the_connection(cursor: Cursor) -> None:
+    cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+
+def lose_the_connection_and_swallow_that(cursor: Cursor) -> None:
+    with suppress(psycopg.OperationalError):
+        lose_the_connection(cursor)
+
+
+@pytest.mark.parametrize(
+    ("mishap", "calls", "retries"),
+    [
+        (swallow_an_error, [0, 1, 1, 2], 1),
+        (swallow_an_error_behind_a_savepoint, [0, 1, 2], 0),
+        (lose_the_connection, [0, 1, 1, 2], 0),
+        (lose_the_connection_and_swallow_that, [0, 1, 1, 2], 0),
+    ],
+)
+def test_a_message_whose_transaction_broke_in_the_handler_is_not_acknowledged_without_its_effect(
+    nats_server: NatsServer,
+    tmp_path: Path,
+    preparing_postgres: PostgresServer,
+    mishap: Callable[[Cursor], None],
+    calls: list[int],
+    retries: int,
+) -> None:
+    """An error that the handler hides is its failure; that the database was away is not."""
+
+    async def run() -> None:
+        async with staged(nats_server.url, tmp_path) as stage:
+            await stage.create(stage.elastic(2, "m"))
+            await stage.publish(3, keys=1)
+            seen: list[int] = []
+
+            def handle(message: Message, cursor: Cursor) -> None:
+                write(cursor, stage.stream, message, "a")
+                seen.append(int(message.data))
+                if seen == [0, 1]:
+                    mishap(cursor)
+
+            options = Options(ack_wait=1, backoff=(0.01, 0.01), ledger=PostgresLedger(preparing_postgres.conninfo))
+            member = Member(stage.groups, stage.stream, "g", "m", handle, options=options)
+            running = asyncio.ensure_future(member.run())
+            await stage.until(lambda: member.counters.messages == 3)
+            member.drain()
+            await running
+            check_once(stage, preparing_postgres)
+            assert (seen, member.counters.retries, prepared(preparing_postgres)) == (calls, retries, 0)
+
+    asyncio.run(run())
+
+
+def end_the_transaction(cursor: Cursor) -> None:
+    cursor.connection.rollback()
+
+
+@pytest.mark.parametrize("mishap", [swallow_an_error, end_the_transaction])
+def test_a_handler_that_left_nothing_to_prepare_is_told_what_to_do(
+    preparing_postgres: PostgresServer, mishap: Callable[[Cursor], None]
+) -> None:
+    async def run() -> None:
+        async def work(cursor: Cursor) -> None:
+            mishap(cursor)
+
+        async def acknowledge() -> None:
+            raise AssertionError("it must not be acknowledged")
+
+        async with PostgresLedger(preparing_postgres.conninfo) as ledger:
+            with pytest.raises(InvalidConfig, match=r"message 7 .* savepoint"):
+                await ledger.process(Source("S.g", mishap.__name__, "S.g/m"), 7, work, acknowledge)
+
+    asyncio.run(run())
+
+
+def test_a_dead_letter_is_acknowledged_once_and_what_follows_it_is_processed(
+    nats_server: NatsServer, tmp_path: Path, preparing_postgres: PostgresServer
+) -> None:
+    async def run() -> None:
+        async with staged(nats_server.url, tmp_path) as stage:
+            await stage.create(stage.elastic(2, "m"))
+            await stage.publish(4, keys=1)
+            calls: list[int] = []
+
+            def handle(message: Message, cursor: Cursor) -> None:
+                number = int(message.data)
+                calls.append(number)
+                write(cursor, stage.stream, message, "a")
+                if number == 1:
+                    raise ValueError("cannot be read")
+
+            ledger = PostgresLedger(preparing_postgres.conninfo)
+            options = Options(ack_wait=0.5, retries=1, backoff=(0.01, 0.01), on_failure="dead_letter", ledger=ledger)
+            member = Member(stage.groups, stage.stream, "g", "m", handle, options=options)
+            running = asyncio.ensure_future(member.run())
+            await stage.until(lambda: member.counters.messages == 4)
+            await asyncio.sleep(0.8)  # What is not acknowledged would be delivered again meanwhile.
+            info = await stage.groups.consumers.info(f"{stage.stream}-g", "m")
+            member.drain()
+            await running
+            assert calls == [0, 1, 1, 2, 3]
+            assert [number for number, _ in results(preparing_postgres, stage.stream)["k0"]] == [0, 2, 3]
+            assert (info.num_ack_pending, info.num_redelivered, info.delivered.consumer_seq) == (0, 0, 4)
+            subject = f"echelon.dead.{stage.stream}-g"
+            letters = await stage.groups.consumers.details("ECHELON_DEAD", subjects=subject)
+            assert letters.state.subjects == {subject: 1}
+            assert (member.counters.dead_letters, prepared(preparing_postgres)) == (1, 0)
+
+    asyncio.run(run())
