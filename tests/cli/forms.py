@@ -64,6 +64,8 @@ def _check_table(lines: list[str], rows: list[dict[str, Any]], *, anew: bool) ->
     assert head[0] == columns[0]
     names = [name.lower().replace("-", "_") for name in head]
     for line, row in zip(body, rows, strict=True):
+        if row[names[-1]] == "":  # Of a record that did not count there is nothing more to tell.
+            line.append("")
         assert len(line) == len(names)
         if not anew:
             told = {name: cell for name, cell in zip(names, line, strict=True) if name not in _MOVING}

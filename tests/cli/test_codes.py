@@ -22,7 +22,7 @@ def test_who_is_not_let_in_is_told_so_without_the_password(nats_servers: NatsSer
     assert "Traceback" not in failed.err
 
 
-def test_a_log_without_its_beginning_is_told_and_listed_as_broken(place: Place) -> None:
+def test_a_log_without_its_beginning_is_told_and_listed_as_broken_and_deleted(place: Place) -> None:
     group = place.group(None, "--members", "m1")
     place.echelon("pause", group)
     [first, *_] = [row["sequence"] for row in place.rows("history", group)]
@@ -31,8 +31,14 @@ def test_a_log_without_its_beginning_is_told_and_listed_as_broken(place: Place) 
         failed = place.echelon(*words, code=8)
         assert "not whole" in failed.err
         assert "Traceback" not in failed.err
-    assert [row["state"] for row in place.rows("ls") if row["group"] == group] == ["broken"]
-    assert [line[2] for line in place.table("ls") if line[0] == group] == ["BROKEN"]
+    [row] = [row for row in place.rows("ls") if row["group"] == group]
+    assert (row["state"], row["membership"]) == ("broken", None)
+    assert ["BROKEN" in line for line in place.table("ls") if line[0] == group] == [True]
+    assert "whose log is broken" in place.echelon("rm", group, given="n\n", code=10).err
+    assert group in place.echelon("ls", "-n").out
+    place.echelon("rm", group, "--force")
+    assert group not in place.echelon("ls", "-n").out
+    place.echelon("rm", group, "--force", code=3)
 
 
 def test_a_group_of_a_newer_protocol_is_told(place: Place) -> None:

@@ -20,6 +20,7 @@ def test_a_parked_key_is_tried_again_and_one_is_passed_over_only_when_that_is_co
     assert "the reset forgets them" in place.echelon("reset", group, "--to-latest").err
     assert place.echelon("parked", "retry", group, code=2).err.startswith("error: say which keys")
     assert "Did you mean k3" in place.echelon("parked", "retry", group, "--key", "k33", code=3).err
+    assert "There are 0 to 3" in place.echelon("parked", "retry", group, "--all", "-p", "99", code=3).err
     place.echelon("parked", "retry", group, "--key", "k3")
     place.until(lambda: [row["key"] for row in place.rows("parked", "list", group)] == ["k4"])
     place.echelon("parked", "skip", group, "--all", given="n\n", code=10)

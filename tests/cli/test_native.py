@@ -12,7 +12,8 @@ import nats
 import pytest
 
 from echelon.pcg import ElasticConfig, StaticConfig, open_groups
-from tests.brokers.nats.harness import make_stream
+from echelon.pcg.config import Kind
+from tests.brokers.nats.harness import call, make_stream
 from tests.cli.place import ON_BOTH, Place
 
 _MEMBER = """\
@@ -164,6 +165,9 @@ def test_a_native_group_is_made_and_its_messages_are_printed_and_count(place: Pl
         (["-p", "2", "--key", "header:user"], 2, "is made of the subject"),
         (["-p", "2", "--set", "retries=1"], 2, "'retries=1' is no setting"),
         (["-p", "2", "--set", "max_buffered_msgs=many"], 2, "it must be a number"),
+        (["-p", "2", "--set", "max_buffered_msgs=true"], 2, "it must be a number"),
+        (["-p", "2", "--set", "max_buffered_bytes=-5"], 2, "it must be a number"),
+        (["-p", "4097"], 2, "4096"),
         (["-p", "2", "--static", "--key", "tokens:a.*:1"], 2, "its subjects carry the partition already"),
         (["-p", "2", "--map", "m1=x"], 2, "'x' is no partition"),
     ],
@@ -238,6 +242,62 @@ def test_a_native_group_is_deleted_only_when_that_is_confirmed(place: Place) -> 
     place.echelon("rm", group, "--force")
     assert group not in place.echelon("ls", "-n").out
     place.echelon("info", group, code=3)
+
+
+@pytest.mark.parametrize("kind", ["static", "elastic"])
+def test_a_native_group_whose_entry_cannot_be_read_is_deleted_with_its_work_queue(place: Place, kind: Kind) -> None:
+    group = made(place, StaticConfig(max_members=2) if kind == "static" else ElasticConfig(max_members=2))
+    stream = group.partition(".")[0]
+
+    async def spoil() -> None:
+        async with open_groups(place.url) as groups:
+            bucket = groups.bucket(kind)
+            assert await bucket.put(group, b'{"max_members": "two"}', await bucket.revision(group))
+
+    asyncio.run(spoil())
+    assert "cannot be read" in place.echelon("info", group, code=1).err
+    assert "whose entry cannot be read" in place.echelon("rm", group, given="n\n", code=10).err
+    place.echelon("info", group, code=1)
+    place.echelon("rm", group, "--force")
+    place.echelon("info", group, code=3)
+    left = asyncio.run(call(place.url, "STREAM.NAMES"))["streams"]
+    assert (stream in left, f"{stream}-workers" in left) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [StaticConfig(max_members=2, members=("m1",)), ElasticConfig(max_members=2)],
+    ids=lambda config: type(config).__name__,
+)
+def test_a_native_group_whose_stream_is_gone_is_deleted(place: Place, config: StaticConfig | ElasticConfig) -> None:
+    group = made(place, config)
+    asyncio.run(call(place.url, f"STREAM.DELETE.{group.partition('.')[0]}"))
+    place.echelon("rm", group, "--force")
+    place.echelon("info", group, code=3)
+
+
+def test_a_static_and_an_elastic_group_of_one_name_are_told_apart(place: Place) -> None:
+    group = made(place, ElasticConfig(max_members=2, members=("m1",)))
+    stream = group.partition(".")[0]
+    assert "which is elastic" in place.echelon("create", group, "-p", "2", "--static", code=4).err
+    place.echelon("info", f"static:{group}", code=3)
+
+    async def make() -> None:
+        async with open_groups(place.url) as groups:
+            await groups.create(stream, "workers", StaticConfig(max_members=2, members=("s1",)))
+
+    asyncio.run(make())
+    for words in (("info", group), ("rm", group)):
+        assert f"static:{group} or elastic:{group}" in place.echelon(*words, code=4).err
+    for kind, name in (("static", "s1"), ("elastic", "m1")):
+        assert place.one("info", f"{kind}:{group}")["kind"] == kind
+        assert [row["member"] for row in place.rows("members", f"{kind}:{group}")] == [name]
+        assert "nobody holds the seat" in place.echelon("step-down", f"{kind}:{group}", name, code=4).err
+    place.echelon("member", "add", f"elastic:{group}", "m2")
+    place.echelon("member", "add", f"static:{group}", "m2", code=7)
+    place.echelon("rm", f"static:{group}", "--force")
+    assert place.one("info", group)["members"] == ["m1", "m2"]
+    place.echelon("info", f"plastic:{group}", code=2)
 
 
 @pytest.mark.parametrize(

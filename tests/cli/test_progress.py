@@ -1,11 +1,14 @@
 """`partitions`, `lag`, `top` on real brokers."""
 
 import csv
+import fcntl
 import json
 import os
 import pty
+import struct
 import subprocess
 import sys
+import termios
 
 import pytest
 
@@ -75,22 +78,44 @@ def test_top_of_a_group_that_is_not_there_is_told(place: Place, quiet: str) -> N
     assert f"Did you mean {quiet}" in place.echelon("top", f"{quiet}x", code=3).err
 
 
-def test_top_is_drawn_over_what_was_there_on_a_terminal(place: Place, quiet: str) -> None:
+def drawn(lines: int, *words: str) -> list[str]:
+    """The screens that a command draws one over the other, on a terminal with so many lines."""
     ours, theirs = pty.openpty()
-    words = ["--broker", place.url, "top", quiet, "--every", "0.1", "--count", "3"]
-    with subprocess.Popen([sys.executable, "-m", "echelon.cli", *words], stdout=theirs) as process:
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, 80, 0, 0))
+    environment = {**os.environ}  # Without LINES, which readline sets behind Python's back, and which would win.
+    command = [sys.executable, "-m", "echelon.cli", *words]
+    with subprocess.Popen(command, stdout=theirs, env=environment) as process:
         os.close(theirs)
         assert process.wait(30) == 0
     told = os.read(ours, 100_000).decode()
     os.close(ours)
     first, *screens = told.split("\x1b[H")
-    assert (first, len(screens)) == ("", 3)
+    assert first == ""
+    return screens
+
+
+@pytest.mark.parametrize("colours", [True, False])
+def test_top_is_drawn_over_what_was_there_on_a_terminal(place: Place, quiet: str, colours: bool) -> None:
+    words = ["--broker", place.url, "top", quiet, "--every", "0.1", "--count", "3"]
+    screens = drawn(24, *words, *([] if colours else ["--no-color"]))
+    assert len(screens) == 3
     for screen in screens:
-        head, row = screen.removesuffix("\x1b[J").splitlines()
+        head, row = screen.removeprefix("\x1b[?7l").removesuffix("\x1b[J\x1b[?7h").splitlines()
         assert head.startswith("GROUP")
         assert row.startswith(quiet)
         assert head.endswith("\x1b[K")
         assert row.endswith("\x1b[K")
+        assert ("\x1b[33m" in row) == colours  # The group is empty.
+
+
+def test_a_table_that_is_taller_than_the_terminal_is_cropped(place: Place, quiet: str) -> None:
+    words = ["--broker", place.url, "lag", quiet, "--watch", "--every", "0.1", "--count", "2"]
+    for screen in drawn(5, *words):
+        assert screen.count("\n") == 4  # On the line after the last the cursor stands.
+        head, row, cropped, total = screen.splitlines()[:4]
+        assert head.removeprefix("\x1b[?7l").startswith("PARTITION")
+        assert (row.split()[0], total.split()[0]) == ("0", "total")
+        assert cropped.startswith("(3 rows more)")
 
 
 def test_lag_is_exact_where_readers_compute_the_partition(nats_server: NatsServer, place: Place) -> None:

@@ -79,3 +79,15 @@ def test_a_seat_steps_down_and_the_stand_by_takes_it(place: Place) -> None:
     assert f"had {group}-a (" in place.echelon("why", group, "0").out
     place.kill(f"{group}-a")
     place.kill(f"{group}-b")
+
+
+def test_an_instance_is_named_by_enough_of_its_id(place: Place) -> None:
+    group = place.group()
+    place.launch(group, f"{group}-a")
+    place.until(lambda: [row["state"] for row in place.rows("members", group)] == ["fresh"])
+    [row] = place.rows("members", group)
+    assert "an empty word names nobody" in place.echelon("step-down", group, "", code=2).err
+    for word in (row["instance"][:1], row["instance"][:3]):
+        place.echelon("step-down", group, word, code=3)
+    assert place.echelon("step-down", group, row["instance"][:4]).err == f"{group}-a steps down\n"
+    place.kill(f"{group}-a")

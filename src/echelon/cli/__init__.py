@@ -2,12 +2,19 @@
 
 import sys
 
-from echelon.cli.exits import exit_code, message
-from echelon.errors import MissingComponent
-
 
 def main() -> None:
     """Run the command line. What the user can mend is told in a few lines; only a defect shows a traceback."""
+    try:
+        _run()
+    except KeyboardInterrupt:  # Here while it still imports; the root knows of it later on.
+        sys.exit(130)
+
+
+def _run() -> None:
+    from echelon.cli.exits import exit_code, message
+    from echelon.errors import MissingComponent
+
     try:
         from echelon.cli.app import app
     except ModuleNotFoundError as error:
@@ -16,4 +23,13 @@ def main() -> None:
         missing = MissingComponent("the command line needs typer", remedy="pip install 'echelon[cli]'")
         print(message(missing), file=sys.stderr)
         sys.exit(exit_code(missing))
-    app()
+    try:
+        app()
+    except OSError as error:
+        import errno
+
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        print(f"error: {error.filename or 'the output'} cannot be written: {error.strerror}", file=sys.stderr)
+        sys.stdout = None  # so that nothing is flushed any more
+        sys.exit(1)

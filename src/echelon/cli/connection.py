@@ -1,6 +1,7 @@
 """Which broker a command talks to, and how it gets at it."""
 
 import os
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -105,12 +106,12 @@ def confirm(question: str, *, force: bool) -> None:
 
     if force:
         return
-    try:
-        agreed = typer.confirm(question)
-    except typer.Abort:
+    typer.echo(f"{question} [y/N]: ", nl=False, err=True)
+    answer = sys.stdin.readline()
+    if not answer:
         typer.echo("\nnot confirmed: say --force if nobody is there to answer", err=True)
-        raise typer.Exit(DECLINED) from None
-    if not agreed:
+        raise typer.Exit(DECLINED)
+    if answer.strip().lower() not in {"y", "yes"}:
         typer.echo("nothing was done", err=True)
         raise typer.Exit(DECLINED)
 

@@ -33,13 +33,16 @@ class Contexts:
 
         file = config_file()
         try:
-            found: dict[str, Any] = tomllib.loads(file.read_text())
+            found: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             found = {}
         except (OSError, ValueError) as error:
             raise InvalidConfig(f"{file} cannot be read: {error}", remedy="Mend it, or delete it") from error
-        self.default: str | None = found.get("default")
-        self.all: dict[str, dict[str, object]] = found.get("contexts", {})
+        self.default: str | None = found.pop("default", None)
+        self.all: dict[str, dict[str, object]] = found.pop("contexts", {})
+        self._others = list(found)
+        if not isinstance(self.default, str | None):
+            raise InvalidConfig(f"in {file} the default is no name", remedy='Write: default = "name"')
         if not isinstance(self.all, dict) or not all(isinstance(each, dict) for each in self.all.values()):
             raise InvalidConfig(f"in {file} contexts are not tables", remedy='Write: [contexts.name] and url = "..."')
 
@@ -56,16 +59,30 @@ class Contexts:
         return url, options
 
     def save(self) -> None:
-        """Write the file, for its owner's eyes only: it may hold passwords."""
+        """Write the file, for its owner's eyes only: it may hold passwords. Comments in it are lost.
+
+        Raises InvalidConfig, and writes nothing, if there is anything that it could not keep.
+        """
         file = config_file()
-        file.parent.mkdir(parents=True, exist_ok=True)
-        lines = [f"default = {_quote(self.default)}\n"] if self.default is not None else []
+        lines = [_line("default", self.default), ""] if self.default is not None else []
+        lost = self._others[:1]
         for name, options in sorted(self.all.items()):
-            lines += [f"[contexts.{_quote(name)}]", *(f"{_quote(n)} = {_quote(v)}" for n, v in options.items()), ""]
-        new = file.with_suffix(".new")
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
-            opened.write("\n".join(lines))
-        new.replace(file)
+            written = {key: _line(key, value) for key, value in options.items()}
+            lost += [key for key, line in {name: _line(name, ""), **written}.items() if not line]
+            lines += [f"[contexts.{_quote(name)}]", *written.values(), ""]
+        if lost:
+            raise InvalidConfig(
+                f"{file} cannot keep '{lost[0]}' if it is written anew", remedy="Change it with an editor instead"
+            )
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            new = file.with_suffix(".new")
+            opened = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(opened, "w", encoding="utf-8") as text:
+                text.write("\n".join(lines))
+            new.replace(file)
+        except OSError as error:
+            raise InvalidConfig(f"{file} cannot be written: {error}") from error
 
 
 def without_password(url: str) -> str:
@@ -80,8 +97,19 @@ def shown(options: Mapping[str, object]) -> dict[str, object]:
     return {n: "***" if "password" in n or n == "token" else v for n, v in options.items()}
 
 
+def _line(name: str, value: object) -> str:
+    """A setting as a line of TOML; empty if it would not be read as it is."""
+    import tomllib
+
+    try:
+        line = f"{_quote(name)} = {_quote(value)}"
+        return line if tomllib.loads(line.encode().decode()) == {name: value} else ""
+    except (TypeError, ValueError):
+        return ""
+
+
 def _quote(value: object) -> str:
-    """A string, number or boolean as TOML has it; strings are written as in JSON."""
+    """Most of what TOML has is written in it as in JSON."""
     import json
 
     return json.dumps(value, ensure_ascii=False)

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from echelon.cli.exits import NOT_EXACT
+from echelon.cli.exits import NOT_EXACT, TERMINATED
 
 _LEAST_SECONDS: Final = 20
 """For so long readings are written, be they ever so few: the crash has to come while some are still to come."""
@@ -29,7 +29,10 @@ def demo(
         typer.echo(words, err=json)
 
     rate = min(_MOST_A_SECOND, messages // _LEAST_SECONDS)
-    result = asyncio.run(show(tell, messages=messages, a_second=rate))
+    try:
+        result = asyncio.run(show(tell, messages=messages, a_second=rate))
+    except asyncio.CancelledError:  # SIGTERM; what it had started has ended.
+        raise typer.Exit(TERMINATED) from None
     tell(
         f"\n{result.messages:,} messages, {result.processed:,} processed: {result.lost} lost, "
         f"{result.duplicated} duplicated, {result.out_of_order} out of order.\n"

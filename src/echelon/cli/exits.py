@@ -11,6 +11,8 @@ NOT_EXACT: Final = 11
 """An audit found messages that are not there exactly once and in order."""
 INTERRUPTED: Final = 130
 """Ctrl-C, as shells have it."""
+TERMINATED: Final = 143
+"""SIGTERM, as shells have it."""
 
 _CODES: Final[dict[type[EchelonError], int]] = {
     EchelonError: 1,

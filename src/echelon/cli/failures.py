@@ -71,16 +71,19 @@ def skip_parked(
 def _choose_keys(
     ctx: typer.Context, group: str, keys: list[str] | None, partition: str | None, *, every: bool
 ) -> dict[str, list[str]]:
-    """The keys that are meant, by partition. Raises UnknownName for a key that is not parked."""
+    """The keys that are meant, by partition. Raises UnknownName for a key that is not parked, or a partition."""
     _check_choice(keys, every=every, what="keys", how="Name them with --key")
 
     async def look(broker: "Broker") -> "World":
         return await world_of(broker, group, "parked keys")
 
     from echelon.ops.kept import parked
-    from echelon.ops.listing import suggestion
+    from echelon.ops.listing import check_partition, suggestion
 
-    rows = [row for row in parked(run(ctx, look)) if partition in (None, row.partition)]
+    world = run(ctx, look)
+    if partition is not None:
+        check_partition(world, partition)
+    rows = [row for row in parked(world) if partition in (None, row.partition)]
     there = {row.key for row in rows}
     for key in keys or ():
         if key not in there:

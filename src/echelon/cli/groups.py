@@ -1,18 +1,19 @@
 """`ls`, `info`, `rm`: the groups on a broker."""
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from echelon.cli.connection import ForceOption, GroupArgument, administer, confirm, now, run
-from echelon.cli.native import list_native, run_native, view_native
+from echelon.cli.native import connected, list_native, view_native
 from echelon.cli.output import Format, FormatOption, as_mapping, show, show_one
+from echelon.errors import GroupError, GroupNotFound, LogBroken, WrongState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from echelon.brokers.base import Broker
-    from echelon.ops.native import View
     from echelon.pcg import Groups
 
 
@@ -69,32 +70,46 @@ def info(ctx: typer.Context, group: GroupArgument, output: FormatOption = Format
 def rm(ctx: typer.Context, group: GroupArgument, force: ForceOption = False) -> None:
     """Delete a group. Its members stop, its log and history go; the messages of its streams stay."""
 
-    async def look(broker: "Broker") -> int:
-        async with await administer(broker, group, "log to delete") as admin:
-            return sum(not instance.stale for instance in admin.world.instances.values())
+    async def look(broker: "Broker") -> str:
+        try:
+            async with await administer(broker, group, "log to delete") as admin:
+                there = sum(not instance.stale for instance in admin.world.instances.values())
+        except LogBroken:
+            return "whose log is broken"
+        return f"in which {there} instances are, with its history"
 
     async def work(broker: "Broker") -> None:
         import asyncio
 
-        async with await administer(broker, group, "log to delete") as admin:
-            live = any(not instance.stale for instance in admin.world.instances.values())
-            if not admin.world.deleted:
-                await admin.delete()
-            if live:  # Those who are there read why they have to stop before the log is gone.
-                await asyncio.sleep(admin.world.interval / 1000)
+        with suppress(LogBroken):  # Then nobody can be told.
+            async with await administer(broker, group, "log to delete") as admin:
+                live = any(not instance.stale for instance in admin.world.instances.values())
+                if not admin.world.deleted:
+                    await admin.delete()
+                if live:  # Those who are there read why they have to stop before the log is gone.
+                    await asyncio.sleep(admin.world.interval / 1000)
         await broker.delete_log(group)
 
-    async def work_native(groups: "Groups", found: "View") -> None:
-        await groups.delete(found.found.stream, found.found.name, found.found.kind)
+    def look_native() -> str:
+        try:
+            return f"in which {view_native(ctx, group, lambda found: len(found.active))} members are active"
+        except (GroupNotFound, WrongState):
+            raise
+        except GroupError:
+            return "whose entry cannot be read"
+
+    async def work_native(groups: "Groups") -> None:
+        from echelon.ops.native import parts
+
+        kind, stream, name = parts(group)
+        await groups.delete(stream, name, kind)
 
     from echelon.ops.listing import is_native
 
     if is_native(group):
-        active = view_native(ctx, group, lambda found: len(found.active))
-        confirm(f"Delete the group {group}, in which {active} members are active?", force=force)
-        run_native(ctx, group, work_native)
+        confirm(f"Delete the group {group}, {look_native()}?", force=force)
+        connected(ctx, group, work_native)
     else:
-        there = run(ctx, look)
-        confirm(f"Delete the group {group}, in which {there} instances are, with its history?", force=force)
+        confirm(f"Delete the group {group}, {run(ctx, look)}?", force=force)
         run(ctx, work)
     typer.echo(f"deleted {group}", err=True)

@@ -6,17 +6,20 @@ from typing import TYPE_CHECKING
 import typer
 
 from echelon.cli.native import connected, partition_numbers
-from echelon.errors import InvalidConfig
+from echelon.errors import GroupExists, GroupNotFound, InvalidConfig
 
 if TYPE_CHECKING:
     from echelon.keys import Key
     from echelon.ops.status import GroupRow
     from echelon.pcg import Groups
-    from echelon.pcg.config import GroupConfig, PartitioningFilter
+    from echelon.pcg.config import GroupConfig, Kind, PartitioningFilter
 
 
 def create_native(ctx: typer.Context, group: str, streams: Sequence[str], config: "GroupConfig") -> "GroupRow":
-    """Make a group; returns it as a listing has it. Raises InvalidConfig if another stream than its own is named."""
+    """Make a group; returns it as a listing has it.
+
+    Raises InvalidConfig if another stream than its own is named, GroupExists if a group differs or is of another kind.
+    """
     stream, _, name = group.partition(".")
     if streams and list(streams) != [stream]:
         raise InvalidConfig(
@@ -26,9 +29,15 @@ def create_native(ctx: typer.Context, group: str, streams: Sequence[str], config
 
     async def work(groups: "Groups") -> "GroupRow":
         from echelon.ops import native
+        from echelon.pcg import StaticConfig
 
-        await groups.create(stream, name, config)
-        return native.group_row(await native.look(groups, group))
+        other: Kind = "elastic" if isinstance(config, StaticConfig) else "static"
+        try:
+            await groups.get(stream, name, other)
+        except GroupNotFound:
+            await groups.create(stream, name, config)
+            return native.group_row(await native.look(groups, group))
+        raise GroupExists(f"there is another group {group}, which is {other}", remedy="Choose another name")
 
     return connected(ctx, group, work)
 
@@ -43,10 +52,13 @@ def native_config(
     static: bool,
 ) -> "GroupConfig":
     """The configuration that the options describe. Raises InvalidConfig for what such a group does not have."""
+    from echelon.group.config import MAX_PARTITIONS
     from echelon.pcg import ElasticConfig, MemberMapping, StaticConfig
 
     if partitions is None:
         raise InvalidConfig("say how many partitions the group is to have", remedy="As --partitions 12")
+    if partitions > MAX_PARTITIONS:
+        raise InvalidConfig(f"the group would have {partitions} partitions; it must be 1 to {MAX_PARTITIONS}")
     chosen = (_filter(key),) if key is not None else ()
     mappings = tuple(MemberMapping(member, partition_numbers(names)) for member, names in mapping.items())
     if not static:
@@ -84,6 +96,6 @@ def _filter(key: "Key") -> "PartitioningFilter":
 
 def _number(settings: Mapping[str, object], name: str) -> int:
     value = settings.get(name, 0)
-    if not isinstance(value, int):
-        raise InvalidConfig(f"{name} is '{value}'; it must be a number")
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidConfig(f"{name} is '{value}'; it must be a number, 0 or more")
     return value

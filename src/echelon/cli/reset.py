@@ -94,14 +94,14 @@ def read_positions(file: Path) -> dict[str, int]:
     import json
 
     try:
-        text = file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
+        text = file.read_text(encoding="utf-8-sig")  # Some editors, and spreadsheets, begin with a mark.
+    except (OSError, ValueError) as error:
         raise InvalidConfig(f"{file} cannot be read: {error}") from error
     try:
         found = json.loads(text) if text.lstrip().startswith(("{", "[")) else list(csv.DictReader(text.splitlines()))
         pairs = found.items() if isinstance(found, dict) else ((row["partition"], row["position"]) for row in found)
-        positions = {str(name): int(position) for name, position in pairs}
-    except (ValueError, KeyError, TypeError):
+        positions = {str(name): _whole(position) for name, position in pairs}
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, csv.Error):
         positions = {}
     if not positions:
         raise InvalidConfig(
@@ -109,3 +109,13 @@ def read_positions(file: Path) -> dict[str, int]:
             remedy='Write {"0": 17, "1": 4}, or the columns partition and position, as `partitions -o csv` does',
         )
     return positions
+
+
+def _whole(position: object) -> int:
+    """A number from JSON or CSV. Raises what `int` does, and ValueError if it is not whole."""
+    if isinstance(position, bool) or not isinstance(position, int | float | str):
+        raise TypeError
+    number = int(position)
+    if isinstance(position, float) and number != position:
+        raise ValueError
+    return number

@@ -1,6 +1,9 @@
 """The root of the command line: options that hold for all commands, and what becomes of errors."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from typing import Final
 
 import typer
@@ -18,14 +21,19 @@ class Root(TyperGroup):
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # typer's Context is click's
         """Parse what comes after `echelon`."""
-        return super().parse_args(ctx, options_first(args))
+        words = options_first(args)
+        as_json = "--log-format=json" in words or ("--log-format", "json") in pairwise(words)
+        with _told_usage(ctx, as_json=as_json):
+            return super().parse_args(ctx, words)
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]  # the same
         """Run the command that was asked for."""
+        as_json = ctx.params.get("log_format") == "json"
         try:
-            return super().invoke(ctx)
+            with _told_usage(ctx, as_json=as_json):
+                return super().invoke(ctx)
         except EchelonError as error:
-            typer.echo(_told(error, as_json=ctx.params.get("log_format") == "json"), err=True)
+            typer.echo(_told(error, as_json=as_json), err=True)
             raise typer.Exit(exit_code(error)) from None
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
@@ -33,6 +41,22 @@ class Root(TyperGroup):
             # Whoever read the output has enough of it. Python would complain once more when it ends.
             sys.stdout = None  # so that nothing is flushed any more
             raise typer.Exit(0) from None
+
+
+@contextmanager
+def _told_usage(ctx: typer.Context, *, as_json: bool) -> Iterator[None]:
+    """Tell of a mistake in the command line as JSON; else typer tells of it."""
+    try:
+        yield
+    except typer.TyperException as error:
+        if not as_json:
+            raise
+        from echelon.cli.logs import error_line
+
+        place = getattr(error, "ctx", None) or ctx
+        remedy = f"Try '{place.command_path} -h' for help"
+        typer.echo(error_line(error.format_message(), remedy, error.exit_code), err=True)
+        raise typer.Exit(error.exit_code) from None
 
 
 def _told(error: EchelonError, *, as_json: bool) -> str:

@@ -1,6 +1,6 @@
 """`members`, `member`, `map`, `step-down`: who sits where."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from echelon.group.config import Config
     from echelon.group.world import World
     from echelon.ops.status import MemberRow
+
+_LEAST_OF_ID: Final = 4
+"""So many characters of an instance's id stand for it."""
 
 member_app = typer.Typer(help="Add and drop the seats of a group.", no_args_is_help=True)
 map_app = typer.Typer(help="Say which partitions each member has.", no_args_is_help=True)
@@ -197,7 +200,11 @@ def _find_seat(group: str, world: "World", wanted: str) -> str:
 
     if wanted in world.seats:
         return wanted
-    named = [i.id for i in world.instances.values() if i.id.startswith(wanted) or i.profile.name == wanted]
+    if not wanted:
+        raise InvalidConfig(f"an empty word names nobody in {group}", remedy=f"See: echelon members {group}")
+    # With fewer characters, a slip would name somebody.
+    is_id = len(wanted) >= _LEAST_OF_ID
+    named = [i.id for i in world.instances.values() if (is_id and i.id.startswith(wanted)) or i.profile.name == wanted]
     seats = [seat.member for seat in world.seats.values() if seat.holder in named]
     if len(seats) > 1:
         raise InvalidConfig(f"'{wanted}' stands for several instances of {group}", remedy="Give more of its id")

@@ -1,5 +1,7 @@
 """Views that are shown again and again: redrawn on a terminal, one after the other elsewhere."""
 
+import re
+import shutil
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Final
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 EveryOption = Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks.")]
 _NOTHING: Final = "nothing is there"
+_COLOUR: Final = re.compile("\x1b\\[[0-9;]*m")
 
 CountOption = Annotated[int | None, typer.Option("--count", min=1, help="So many times.", show_default="until Ctrl-C")]
 
@@ -32,7 +35,7 @@ def watch(
         import asyncio
 
         left = count
-        draw = _drawer(output)
+        draw = _drawer(output, colours=ctx.color is not False)
         while left is None or left > 0:
             draw(await look(broker))
             left = None if left is None else left - 1
@@ -42,9 +45,11 @@ def watch(
     run(ctx, work)
 
 
-def _drawer(output: Format) -> "Callable[[Sequence[object]], None]":
+def _drawer(output: Format, *, colours: bool) -> "Callable[[Sequence[object]], None]":
     if output is Format.table:
-        return _redraw if sys.stdout.isatty() else lambda rows: show(rows, output, empty=_NOTHING)
+        if sys.stdout.isatty():
+            return lambda rows: _redraw(rows, colours=colours)
+        return lambda rows: show(rows, output, empty=_NOTHING)
     show_row = one_by_one(output)
 
     def draw(rows: Sequence[object]) -> None:
@@ -54,7 +59,15 @@ def _drawer(output: Format) -> "Callable[[Sequence[object]], None]":
     return draw
 
 
-def _redraw(rows: Sequence[object]) -> None:
-    """Draw over what was there, from the top of the screen, and clear what is left below."""
+def _redraw(rows: Sequence[object], *, colours: bool) -> None:
+    """Draw over what was there, from the top of the screen, and clear what is left below.
+
+    Nothing may scroll: long lines are cut off, and of too many the last is shown, which may be a total.
+    """
     lines = table([as_mapping(row) for row in rows]) if rows else [_NOTHING]
-    typer.echo("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J", nl=False)
+    most = max(shutil.get_terminal_size().lines - 1, 3)
+    if len(lines) > most:
+        left_out = len(lines) - most + 1
+        lines = [*lines[: most - 2], f"({left_out} rows more)", lines[-1]]
+    drawn = "".join(f"{line if colours else _COLOUR.sub('', line)}\x1b[K\n" for line in lines)
+    typer.echo(f"\x1b[H\x1b[?7l{drawn}\x1b[J\x1b[?7h", nl=False, color=True)

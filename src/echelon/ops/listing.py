@@ -29,7 +29,7 @@ async def list_groups(broker: Broker, now: int) -> list[GroupRow]:
             except GroupNotFound:
                 return None
             except GroupError:
-                return GroupRow(group=name, kind="echelon", membership="", state="broken")
+                return GroupRow(group=name, kind="echelon", membership=None, state="broken")
         return group_row(name, world, now)
 
     found = await asyncio.gather(*(look(name) for name in await broker.groups()))

@@ -23,7 +23,7 @@ class GroupRow(Struct, frozen=True, kw_only=True):
 
     group: str
     kind: str
-    membership: str
+    membership: str | None
     state: str
     streams: tuple[str, ...] = ()
     partitions: int | None = None
