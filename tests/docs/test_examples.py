@@ -11,7 +11,8 @@ from deltalake import DeltaTable
 from pyarrow import parquet
 
 from tests.docs.stage import ROOT, Stage, commands, until
-from tests.servers import NatsServers
+from tests.servers import NatsServers, skip_if_missing
+from tests.spark.jvm import quick_java
 
 READINGS = 24
 WRITTEN = [(number + 1, f"sensor.{number % 4}.temp", f"{20 + number % 10}.5") for number in range(READINGS)]
@@ -112,7 +113,8 @@ def test_batches_hold_every_reading(stage: Stage) -> None:
 def test_spark_reads_without_a_group_and_runs_a_pipeline_exactly_once(stage: Stage) -> None:
     assert commands("spark_source.py") == [["python", "examples/spark_source.py"]]
     [run] = commands("spark_to_delta.py")
-    stage.environment["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx700m"
+    with skip_if_missing():
+        stage.environment |= quick_java()
     table = stage.folder / "readings"
 
     def rows() -> list[dict[str, object]]:

@@ -51,7 +51,7 @@ class Played:
         self.buried: list[int] = []
         self.given_up: set[int] = set()
         self.refusals: list[Exception] = []
-        self.after_failure: Callable[[], None] = lambda: None
+        self.after_failure: Callable[[], object] = lambda: None
         self._seconds = seconds
         self._fail = dict(failures or {})
         self.running: dict[bytes | None, int] = {}

@@ -20,7 +20,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from echelon.errors import InvalidConfig, Unreachable
+from echelon.errors import Unreachable, WrongState
 from echelon.group.config import Delivery
 from echelon.local import KafkaServer, NatsServer, Server
 from tests.brokers.harnesses import KafkaHarness
@@ -100,7 +100,7 @@ class Play:
                 fault = self.chance.choice(FAULTS)
                 logger.info("  %s", fault.__name__)
                 # That a seat is vacant or a cut aborted, when somebody asks for something, is no fault.
-                with suppress(InvalidConfig, Unreachable):
+                with suppress(WrongState, Unreachable):
                     await fault(self)
                 await self.until_progress()
         await self._check()

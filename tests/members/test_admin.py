@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from echelon.brokers.base import Log
-from echelon.errors import GroupDeleted, GroupNotFound, InvalidConfig, Unreachable
+from echelon.errors import GroupDeleted, GroupNotFound, UnknownName, Unreachable, WrongState
 from echelon.members import admin as module
 from echelon.members.admin import Admin
 from echelon.model import Bounds, Entry
@@ -66,12 +66,29 @@ async def test_a_cut_is_refused_while_one_is_under_way_or_the_group_is_paused(st
     await stage.until(lambda _: bool(stage.told("Begun")))
     cutting = asyncio.ensure_future(stage.admin.cut())
     await stage.until_world(lambda world: world.cut is not None)
-    with pytest.raises(InvalidConfig, match="takes no cut now"):
+    with pytest.raises(WrongState, match="takes no cut now"):
         await stage.admin.cut()
-    await cutting
+    under_way = stage.admin.world.cut
+    assert under_way is not None
+    await stage.admin.abort_cut(under_way.sequence)
+    with pytest.raises(WrongState, match="was aborted"):
+        await cutting
     await stage.admin.pause()
-    with pytest.raises(InvalidConfig, match="takes no cut now"):
+    with pytest.raises(WrongState, match="takes no cut now"):
         await stage.admin.cut()
+
+
+@scene
+async def test_a_seat_that_nobody_holds_cannot_be_given_up_and_a_cut_that_is_not_there_not_gone_back_to(
+    stage: Stage,
+) -> None:
+    await stage.prepare(members=("a",))
+    with pytest.raises(WrongState, match="nobody holds the seat of a"):
+        await stage.admin.step_down("a")
+    with pytest.raises(UnknownName, match="has no member b"):
+        await stage.admin.step_down("b")
+    with pytest.raises(UnknownName, match="has no cut 7"):
+        await stage.admin.reset_to_cut(7)
 
 
 @scene

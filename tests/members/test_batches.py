@@ -207,6 +207,19 @@ def test_a_drain_does_not_wait_for_a_message_that_is_to_be_retried() -> None:
     play(body)
 
 
+def test_a_drain_does_not_wait_for_a_message_that_fails_meanwhile() -> None:
+    async def body() -> None:
+        played = Played(failures={1: 1}, config=structs.replace(RETRY, backoff=(60.0, 60.0)))
+        played.after_failure = lambda: played.batches.stop(cancel=False)
+        await played.batches.put(run_of(1, 1))
+        await until(lambda: not played.batches.busy)
+        assert played.runs == [[1]]
+        assert played.batches.position == 1
+        assert played.failures.failure is None
+
+    play(body)
+
+
 def test_nothing_begins_while_the_instance_is_fenced_and_all_goes_on_when_it_is_not() -> None:
     async def body() -> None:
         played = Played()

@@ -5,11 +5,17 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import cast
 
 import pytest
 
+from echelon.brokers.memory import MemoryBroker
 from echelon.errors import InvalidConfig
+from echelon.group.own import Own
+from echelon.group.records import Profile
+from echelon.members.desk import Desk
 from echelon.members.handlers import Handler, in_thread, understand
+from echelon.members.options import Options
 from tests.members.waiting import play
 
 
@@ -68,7 +74,7 @@ def of_three(message: str, epoch: int, more: int) -> object:
 def test_plain_handlers_get_the_epoch_if_they_need_it(handler: Handler, result: object) -> None:
     call = understand(handler)
     assert not call.waits
-    assert call.plain(7)("m") == result
+    assert call.under(7)("m") == result
 
 
 @pytest.mark.parametrize(
@@ -86,7 +92,7 @@ def test_coroutine_functions_get_the_epoch_if_they_need_it(handler: Handler, res
     assert call.waits
 
     async def body() -> None:
-        assert await call.waiting(7)("m") == result
+        assert await call.under(7)("m") == result
 
     play(body)
 
@@ -95,6 +101,25 @@ def test_coroutine_functions_get_the_epoch_if_they_need_it(handler: Handler, res
 def test_what_cannot_take_a_message_is_refused(handler: Callable[..., object]) -> None:
     with pytest.raises(InvalidConfig, match="handler"):
         understand(handler)
+
+
+def test_a_save_that_returns_a_coroutine_is_refused() -> None:
+    async def save(_partition: str) -> bytes:
+        return b"kept"
+
+    async def body() -> None:
+        async with MemoryBroker("memory://handlers") as broker:
+            own = Own("me", Profile("me"), began=0)
+            for function, saved in ((save, None), (lambda _: b"kept", b"kept")):
+                options = Options(save=cast("Callable[[str], bytes]", function))
+                desk = Desk(broker, "group", understand(plain), options, own, lambda: None)
+                if saved is None:
+                    with pytest.raises(InvalidConfig, match=r"save returns something to be awaited.*plain function"):
+                        desk.save("0")
+                else:
+                    assert desk.save("0") == saved
+
+    play(body)
 
 
 def test_who_is_cancelled_waits_for_what_runs_in_a_thread() -> None:

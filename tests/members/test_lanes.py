@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from echelon.model import Message
-from tests.members.played_lanes import BOTH, PUTS, WINDOW, Played, message, run_of
+from tests.members.played_lanes import BOTH, FAR, PUTS, WINDOW, Played, message, run_of
 from tests.members.waiting import play
 
 
@@ -73,12 +73,14 @@ def test_keys_run_side_by_side_also_after_messages_that_were_fast(waits: bool) -
 @BOTH
 def test_put_waits_while_the_buffer_is_full(waits: bool) -> None:
     async def body() -> None:
-        played = Played(waits=waits, seconds=lambda _: 0.05)
+        played = Played(waits=waits)
+        played.fence()
         await played.lanes.put(run_of("abcdabcd"))
         putting = asyncio.ensure_future(played.lanes.put(run_of("ab", 9)))
         await asyncio.sleep(0.01)
         assert not putting.done()
         assert played.lanes.in_flight == WINDOW
+        played.deadline = FAR
         await putting
         await played.until_idle()
         assert played.lanes.position == 11

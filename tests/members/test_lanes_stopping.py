@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from functools import partial
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,6 +113,21 @@ def test_a_drain_does_not_wait_for_a_key_that_is_to_be_retried(waits: bool) -> N
         played.lanes.stop(cancel=False)
         await until(lambda: not played.lanes.busy)
         assert played.lanes.position == 2
+
+    play(body)
+
+
+@BOTH
+def test_a_drain_does_not_wait_for_a_key_that_fails_meanwhile(waits: bool) -> None:
+    async def body() -> None:
+        played = Played(waits=waits, width=1, failures={1: 1}, config=structs.replace(RETRY, backoff=(60.0, 60.0)))
+        loop = asyncio.get_running_loop()
+        played.after_failure = lambda: loop.call_soon_threadsafe(partial(played.lanes.stop, cancel=False))
+        await played.lanes.put(run_of("aa"))
+        await until(lambda: not played.lanes.busy)
+        assert played.begun[b"a"] == [1]
+        assert played.lanes.position == 1
+        assert played.failures.failure is None
 
     play(body)
 

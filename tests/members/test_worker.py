@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import cast
 
 from msgspec import structs
 
@@ -17,6 +18,7 @@ from echelon.members.desk import Desk
 from echelon.members.failures import Failures
 from echelon.members.handlers import understand
 from echelon.members.options import Options
+from echelon.members.transactions import Transactor
 from echelon.members.worker import Processing, Worker
 from echelon.model import Message
 from tests.members.waiting import play, until
@@ -59,6 +61,7 @@ class Played:
         *,
         config: Config = CONFIG,
         announce: Callable[[Run, int], Awaitable[bool]] | None = None,
+        transactor: Transactor | None = None,
         seconds: float = 0.0,
         buffer: int = 5000,
     ) -> None:
@@ -76,7 +79,7 @@ class Played:
             self._failures,
             process=self._process,
             announce=announce,
-            transactor=None,
+            transactor=transactor,
             wake=self._wake,
         )
         self.worker.start(idle=False)
@@ -188,6 +191,42 @@ def test_a_drained_worker_goes_on_where_it_stands() -> None:
         await until(lambda: len(played.handled) == 8)
         assert played.handled == list(range(1, 9))
         assert played.worker.count() == 8 - played.handled.index(source.begun[-1])
+        played.turn("halted")
+
+    play(body)
+
+
+class SlowSink:
+    """A transactor whose sink takes its time to open."""
+
+    position = 1
+    refused = False
+
+    def __init__(self) -> None:
+        self.opens = asyncio.Event()
+
+    async def open_at_last(self) -> None:
+        await self.opens.wait()
+
+
+def test_what_was_counted_stays_so_while_the_sink_of_a_worker_that_goes_on_opens() -> None:
+    async def body() -> None:
+        sink = SlowSink()
+        source = Source(run_of(1, 9))
+        played = Played(source, transactor=cast("Transactor", sink))
+        sink.opens.set()
+        await until(lambda: len(played.handled) == 8)
+        assert played.worker.count() == 8
+        played.turn("draining")
+        await until(played.is_idle)
+        sink.opens.clear()
+        source.parts = [run_of(9, 12)]
+        played.run.state = "running"
+        played.worker.start(idle=False)
+        assert played.worker.count() == 0
+        sink.opens.set()
+        await until(lambda: len(played.handled) == 11)
+        assert played.worker.count() == 3
         played.turn("halted")
 
     play(body)

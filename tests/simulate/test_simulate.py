@@ -3,12 +3,13 @@
 import json
 import subprocess
 import sys
+from random import Random
 
 import pytest
 
 from echelon.testing.simulate import Schedule
 from echelon.testing.simulate.breaks import BREAKS, broken
-from echelon.testing.simulate.plan import ADMINISTRATION, FAULTS
+from echelon.testing.simulate.plan import ADMINISTRATION, FAULTS, REQUEST_FAULTS, Plan, draw
 
 SCHEDULES = 600
 ENOUGH = 4000
@@ -48,6 +49,13 @@ def test_a_broken_rule_is_caught(name: str) -> None:
     assert again.violation == caught.violation
     assert again.events == caught.events
     assert Schedule(caught.seed).run().violation is None, "the breakage was not undone"
+
+
+def test_a_fault_that_nobody_can_cause_is_noticed() -> None:
+    assert {*REQUEST_FAULTS} < {*FAULTS}
+    config = draw(Random(1)).config
+    with pytest.raises(AttributeError, match="crahs"):
+        Schedule(1, plan=Plan(config=config, faults=("crahs",))).run()
 
 
 def test_the_same_seed_gives_the_same_schedule() -> None:

@@ -24,12 +24,13 @@ MAX_PARTITIONS: Final = 4096
 MAX_MEMBERS: Final = 4096
 _GROUP_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}")
 _MEMBER_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,127}")
+_LONGEST: Final = 10 * 365 * 86400.0
 # Fields with the least and the most they may be, in seconds.
 _DURATIONS: Final = (
     ("interval", 0.1, 300.0),
     ("drain_time", 0.1, 3600.0),
     ("cut_time", 0.1, 86400.0),
-    ("history", 60.0, 10 * 365 * 86400.0),
+    ("history", 60.0, _LONGEST),
 )
 _COUNTS: Final = (("snapshot_every", 100), ("cuts_kept", 1), ("retries", 0), ("parked", 0))
 
@@ -129,7 +130,7 @@ def check(config: Config) -> None:
     for name, least, most in _DURATIONS:
         _check_range(name, getattr(config, name), least, most)
     if config.cut_every is not None:
-        _check_range("cut_every", config.cut_every, config.cut_time, _DURATIONS[3][2])
+        _check_range("cut_every", config.cut_every, config.cut_time, _LONGEST)
     for name, minimum in _COUNTS:
         if getattr(config, name) < minimum:
             raise InvalidConfig(f"{name} is {getattr(config, name)}; it must be at least {minimum}")

@@ -8,7 +8,7 @@ from typing import Final, Literal, Self
 from msgspec import Struct, structs
 
 from echelon.brokers.base import Broker, Log, Reader
-from echelon.errors import GroupDeleted, GroupExists, GroupNotFound, InvalidConfig, Unreachable
+from echelon.errors import GroupDeleted, GroupExists, GroupNotFound, InvalidConfig, UnknownName, Unreachable, WrongState
 from echelon.group.config import Config, Stream, check, check_group_name
 from echelon.group.records import (
     Admitted,
@@ -53,6 +53,9 @@ async def create_group(
     StreamNotFound, NotPartitionable, and GroupNotFound if nothing is committed where it should begin.
     """
     check_group_name(group)
+    if all(stream.partitioning != "native" for stream in streams):
+        # To prepare them may make streams, which a mistake must not leave behind. Topics tell their partitions then.
+        check(Config(streams=tuple(streams), positions=_anywhere(streams), **options))  # type: ignore[arg-type]  # checked
     prepared = tuple([await broker.prepare(group, stream) for stream in streams])
     positions = await _starting_positions(broker, group, prepared, start)
     config = Config(streams=prepared, positions=positions, **options)  # type: ignore[arg-type]  # checked right below
@@ -70,6 +73,12 @@ async def create_group(
     if found is None or structs.replace(found, positions=config.positions) != config:
         raise GroupExists(f"there is a group {group} already, and it is configured otherwise")
     return admin.world
+
+
+def _anywhere(streams: Sequence[Stream]) -> dict[str, int]:
+    """A position for each partition."""
+    alone = len(streams) == 1
+    return {partition_name(s.name, number, alone=alone): 0 for s in streams for number in range(s.partitions)}
 
 
 async def _starting_positions(broker: Broker, group: str, streams: tuple[Stream, ...], start: Start) -> dict[str, int]:
@@ -206,10 +215,12 @@ class Admin:
         await self.configure(lambda config: structs.replace(config, members=tuple(members)))
 
     async def step_down(self, member: str) -> None:
-        """Let whoever holds a seat give it up."""
+        """Let whoever holds a seat give it up. Raises WrongState if nobody does, UnknownName if there is no seat."""
         seat = self.world.seats.get(member)
-        if seat is None or seat.holder is None:
-            raise InvalidConfig(f"nobody holds the seat of {member} in {self.group}")
+        if seat is None:
+            raise UnknownName(f"{self.group} has no member {member}")
+        if seat.holder is None:
+            raise WrongState(f"nobody holds the seat of {member} in {self.group}")
         await self._write(StepDown(group="", sender="", read=0, epoch=seat.epoch))
 
     async def pause(self, until: int | None = None) -> None:
@@ -223,20 +234,23 @@ class Admin:
     async def cut(self, *, seconds: float = 60.0) -> Cut:
         """Take a cut, and wait until it is complete.
 
-        Raises InvalidConfig if one is under way or the group is paused, and Unreachable if it is aborted or not
+        Raises WrongState if one is under way, the group is paused, or it is aborted, and Unreachable if it is not
         complete in time.
         """
         sequence = await self._write(TakeCut(group="", sender="", read=0))
         under_way = self.world.cut.sequence if self.world.cut is not None else 0
         if sequence != under_way and sequence not in self.world.cuts and self.world.aborted < sequence:
-            raise InvalidConfig(
+            raise WrongState(
                 f"the group {self.group} takes no cut now: one is under way, or the group is paused",
                 remedy="Wait for the cut, abort it, or resume the group",
             )
         await self.until(lambda world: sequence in world.cuts or world.aborted >= sequence, seconds=seconds)
         found = self.world.cuts.get(sequence)
         if found is None:
-            raise Unreachable(f"the cut {sequence} of {self.group} was aborted")
+            raise WrongState(
+                f"the cut {sequence} of {self.group} was aborted",
+                remedy="Somebody did not drain within cut_time, or reset or paused the group: look at its events",
+            )
         return found
 
     async def abort_cut(self, cut: int) -> None:
@@ -252,11 +266,11 @@ class Admin:
         await self._write(Reset(group="", sender="", read=0, positions=dict(positions), cut=cut, keep=keep))
 
     async def reset_to_cut(self, cut: int) -> None:
-        """Go back to a cut; partitions added since then start at their beginning."""
+        """Go back to a cut; partitions added since then start at their beginning. Raises UnknownName."""
         found = self.world.cuts.get(cut)
         config = self.world.config
         if found is None or config is None:
-            raise InvalidConfig(f"the group {self.group} has no cut {cut}")
+            raise UnknownName(f"the group {self.group} has no cut {cut}")
         parts = {name: part.position for name, part in found.parts.items()}
         await self.reset({**config.positions, **parts}, cut=cut)
 

@@ -158,6 +158,8 @@ class Batches:
 
     async def _settle(self, message: Message, failure: Exception, attempts: int) -> Verdict:
         """What becomes of a message that failed. Nothing runs meanwhile, so a stop need not wait for this."""
+        if self._stopped and not self._failures.final:
+            raise _Stopped
         self._settling = True
         try:
             return await self._failures.settle(message, failure, attempts)

@@ -15,7 +15,7 @@ from echelon.members.clock import now
 from echelon.members.counters import Counters
 from echelon.members.dead_letter import DeadLetter
 from echelon.members.failures import Failures
-from echelon.members.handlers import Call, check_result, in_thread
+from echelon.members.handlers import Call, check_plain, check_result, in_thread
 from echelon.members.lanes import Lanes
 from echelon.members.options import Options, check_options
 from echelon.members.readers import Readers
@@ -71,8 +71,12 @@ class Desk:
         return self.workers.pop(name, None) is not None
 
     def save(self, name: str) -> bytes | None:
-        """What the application wants to keep of a partition that has drained for a cut."""
-        return self._options.save(name) if self._options.save is not None else None
+        """What the application wants to keep of a partition that has drained for a cut. Raises InvalidConfig."""
+        if self._options.save is None:
+            return None
+        saved = self._options.save(name)
+        check_plain("save", saved)
+        return saved
 
     async def info(self, stream: Stream) -> StreamInfo:
         """What a stream holds now."""
@@ -115,7 +119,8 @@ class Desk:
         reader, number = await self._readers.of_partition(config, name)
         async with aclosing(reader.read(number, start, end)) as parts:
             async for messages in parts:
-                yield messages
+                if messages:
+                    yield messages
 
     def _processing(
         self,
@@ -145,9 +150,9 @@ class Desk:
 
     async def _handle_batch(self, epoch: int, messages: Sequence[Message]) -> None:
         if self._call.waits:
-            await self._call.waiting(epoch)(messages)
+            await self._call.under(epoch)(messages)
         else:
-            check_result(await in_thread(self._pool, self._call.plain(epoch), messages))
+            check_result(await in_thread(self._pool, self._call.under(epoch), messages))
 
     def _deadline(self, name: str, run: Run) -> int:
         """Until when messages of a run may be begun, by this instance's own clock: until it is fenced.

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
@@ -25,13 +25,8 @@ class Call(Struct, frozen=True):
     waits: bool
     epoch: bool
 
-    def plain(self, epoch: int) -> Callable[[Any], object]:
-        """The handler of one argument, for a handler that does not wait."""
-        handler = self.handler
-        return (lambda what: handler(what, epoch)) if self.epoch else handler
-
-    def waiting(self, epoch: int) -> Callable[[Any], Awaitable[object]]:
-        """The handler of one argument, for a coroutine function."""
+    def under(self, epoch: int) -> Callable[[Any], Any]:
+        """The handler as a function of one argument, under this epoch."""
         handler = self.handler
         return (lambda what: handler(what, epoch)) if self.epoch else handler
 
@@ -57,13 +52,23 @@ def understand(handler: Handler) -> Call:
 
 def check_result(result: object) -> None:
     """Raise InvalidConfig if what a plain handler returned waits to be awaited: then it has done nothing yet."""
-    if inspect.isawaitable(result):
-        if inspect.iscoroutine(result):
-            result.close()
+    if _unawaited(result):
         raise InvalidConfig(
             "the handler is a plain function, but returns something to be awaited",
             remedy="Make it a coroutine function, with async def",
         )
+
+
+def check_plain(name: str, result: object) -> None:
+    """Raise InvalidConfig if what another function of the user returned waits to be awaited, which nobody does."""
+    if _unawaited(result):
+        raise InvalidConfig(f"{name} returns something to be awaited", remedy="Make it a plain function, with def")
+
+
+def _unawaited(result: object) -> bool:
+    if inspect.iscoroutine(result):
+        result.close()
+    return inspect.isawaitable(result)
 
 
 async def in_thread(pool: Executor, function: Callable[[Given], Result], given: Given) -> Result:

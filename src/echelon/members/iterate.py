@@ -52,13 +52,7 @@ async def messages(
     sitting = asyncio.ensure_future(member.run(signals=signals))
     at_hand: _Offer | None = None
     try:
-        while True:
-            getting = asyncio.ensure_future(offers.get())
-            await asyncio.wait((getting, sitting), return_when=asyncio.FIRST_COMPLETED)
-            if sitting.done():
-                getting.cancel()
-                break
-            at_hand = getting.result()
+        while (at_hand := await _next(offers, sitting)) is not None:
             if not at_hand.taken.done():
                 at_hand.begun = True
                 yield at_hand.message
@@ -68,3 +62,13 @@ async def messages(
         if at_hand is not None and not at_hand.taken.done():
             at_hand.taken.set_result(None)
         await sitting
+
+
+async def _next(offers: "asyncio.Queue[_Offer]", sitting: asyncio.Task[None]) -> _Offer | None:
+    """The next message for the loop; None once the member has ended."""
+    getting = asyncio.ensure_future(offers.get())
+    try:
+        await asyncio.wait((getting, sitting), return_when=asyncio.FIRST_COMPLETED)
+        return None if sitting.done() else getting.result()
+    finally:
+        getting.cancel()

@@ -6,21 +6,17 @@ with all that follows of it, while its lane goes on with other keys.
 """
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from typing import Final
 
 from echelon.keys import key_name
 from echelon.members.clock import now
 from echelon.members.failures import Failures, Verdict
-from echelon.members.handlers import Call, check_result, in_thread
+from echelon.members.handlers import Call
 from echelon.members.options import Options
+from echelon.members.slices import SLICE, Slices
 from echelon.model import Message
-
-_SLICE: Final = 0.01
-"""Seconds of handling after which a lane lets others in, and looks whether it should stop."""
 
 
 class Lanes:
@@ -43,11 +39,9 @@ class Lanes:
         deadline: Callable[[], int],
         on_idle: Callable[[], None],
     ) -> None:
-        self._call = call
-        self._epoch = epoch
+        self._slices = Slices(call, epoch, pool=pool, deadline=deadline, on_cancelled=self._finish)
         self._width = options.lanes
         self._window = options.buffer
-        self._pool = pool
         self._failures = failures
         self._parked = failures.parked
         self._passed: dict[str, int] = {}
@@ -64,9 +58,6 @@ class Lanes:
         self._begun = position - 1
         self._closed = False
         self._room = asyncio.Event()
-        self._per_message = _SLICE
-        self._paced = False
-        self._stopped = False
         self.handled = 0
 
     @property
@@ -99,16 +90,13 @@ class Lanes:
         self._pending.update(dict.fromkeys([message.sequence for message in messages]))
         self._next = messages[-1].sequence + 1
         if not self._tasks:
-            self._together = self._are_quick(len(messages))
+            # One lane saves dealing them out.
+            self._together = self._slices.are_quick(len(messages))
         if self._together:
             self._lanes[0].extend(messages)
             self._run(0)
         else:
             self._deal_out(messages)
-
-    def _are_quick(self, count: int) -> bool:
-        """Whether so many messages gain nothing from running side by side; one lane saves dealing them out."""
-        return not self._call.waits and self._per_message * count < 2 * _SLICE
 
     def _deal_out(self, messages: Sequence[Message]) -> None:
         lanes, width = self._lanes, self._width
@@ -126,7 +114,7 @@ class Lanes:
         self._closed = True
         self._room.set()
         if cancel:
-            self._stopped = True
+            self._slices.stopped = True
         elif not self._failures.final:
             for waiting in (*self._lanes, *self._aside.values()):
                 while waiting and waiting[-1].sequence > self._begun:
@@ -135,7 +123,7 @@ class Lanes:
             task.cancel()
 
     def _run(self, index: int) -> None:
-        if index not in self._running and self._lanes[index] and not self._stopped:
+        if index not in self._running and self._lanes[index] and not self._slices.stopped:
             self._running.add(index)
             self._spawn(self._work(index))
 
@@ -155,35 +143,34 @@ class Lanes:
         try:
             while lane and await self._may_begin():
                 await self._work_slice(lane)
-                if self._together and not self._are_quick(len(lane)):
+                if self._together and not self._slices.are_quick(len(lane)):
                     # Nothing of them runs just now, so that none can overtake another of its key.
                     self._together = False
                     rest = list(lane)
                     lane.clear()
                     self._deal_out(rest)
-                if self._call.waits:
+                if self._slices.waits:
                     await asyncio.sleep(0)
         finally:
             self._running.discard(index)
 
     async def _may_begin(self) -> bool:
         """Wait while this instance is fenced, which may be over before anybody else notices. False: it is to stop."""
-        while not self._stopped and now() >= (until := self._deadline()):
+        while not self._slices.stopped and now() >= (until := self._deadline()):
             if self._closed and not until:
                 return False  # The epoch is over: what is left is not this run's to handle.
-            await asyncio.sleep(_SLICE)
-        return not self._stopped
+            await asyncio.sleep(SLICE)
+        return not self._slices.stopped
 
     async def _work_slice(self, lane: deque[Message]) -> None:
         """Handle as many messages of a lane as fit into a slice of time."""
-        size = max(1, min(len(lane), int(_SLICE / max(self._per_message, 1e-7))))
-        messages = [lane.popleft() for _ in range(size)]
+        messages = [lane.popleft() for _ in range(self._slices.fitting(len(lane)))]
         if self._aside or self._parked:
             messages = [message for message in messages if not self._set_aside(message)]
             if not messages:
                 return
         self._begun = max(self._begun, messages[-1].sequence)
-        done, failure = await self._handle(messages)
+        done, failure = await self._slices.handle(messages)
         self._finish(messages[:done])
         rest = messages[done:]
         if failure is not None:
@@ -192,61 +179,11 @@ class Lanes:
             self._spawn(self._retry(failed, failure))
         lane.extendleft(reversed(rest))
 
-    async def _handle(self, messages: list[Message]) -> tuple[int, Exception | None]:
-        """Handle messages in order, for about a slice; how many went well, and the failure that ended it."""
-        if not self._call.waits:
-            return await in_thread(self._pool, self._handle_plainly, messages)
-        handler = self._call.waiting(self._epoch)
-        until, began = self._until(), time.perf_counter()
-        index = 0
-        try:
-            for message in messages:
-                if self._stopped or now() >= until:
-                    break
-                await handler(message)
-                index += 1
-        except asyncio.CancelledError:
-            self._finish(messages[:index])  # What was done before counts.
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever a user's handler raises is its failure, not ours
-            return index, error
-        self._note_pace(time.perf_counter() - began, index)
-        return index, None
-
-    def _handle_plainly(self, messages: list[Message]) -> tuple[int, Exception | None]:
-        handler = self._call.plain(self._epoch)
-        # The time is taken here: how long it waited for a thread says nothing about the handler.
-        until, began = self._until(), time.perf_counter()
-        index = 0
-        try:
-            for message in messages:
-                if self._stopped or now() >= until:
-                    break
-                result = handler(message)
-                if result is not None:
-                    check_result(result)
-                index += 1
-        except Exception as error:  # noqa: BLE001 - as above
-            return index, error
-        self._note_pace(time.perf_counter() - began, index)
-        return index, None
-
-    def _note_pace(self, seconds: float, count: int) -> None:
-        """Learn how long a message takes; the first measurement is better than none."""
-        if count:
-            share = 0.25 if self._paced else 1.0
-            self._per_message += (seconds / count - self._per_message) * share
-            self._paced = True
-
-    def _until(self) -> int:
-        """Until when a slice that begins now may begin with messages."""
-        return min(self._deadline(), now() + int(_SLICE * 1000))
-
     async def _handle_alone(self, message: Message) -> tuple[bool, Exception | None]:
         """Handle one message as soon as this instance may; (False, None) if it is to stop before."""
         done, failure = 0, None
         while not done and failure is None and await self._may_begin():
-            done, failure = await self._handle([message])
+            done, failure = await self._slices.handle([message])
         return done == 1, failure
 
     def _finish(self, messages: Sequence[Message]) -> None:
@@ -314,6 +251,8 @@ class Lanes:
 
     async def _settle(self, message: Message, problem: Exception, attempts: int) -> Verdict:
         """What becomes of a message that failed. Nothing of it runs meanwhile, so a stop need not wait for this."""
+        if self._closed and not self._failures.final:
+            return "stop"
         task = asyncio.current_task()
         assert task is not None
         self._settling.add(task)

@@ -12,19 +12,19 @@ from typing import Any, Final
 import msgspec
 
 from echelon.brokers.base import Broker
-from echelon.errors import BrokerError, EchelonError, GroupDeleted, GroupNotFound, LogBroken, Unreachable
+from echelon.errors import BrokerError, GroupDeleted, GroupNotFound, LogBroken, Unreachable
 from echelon.group.actions import Action, Close, Drain, Exit, GoOn, Halt, Send, Start
 from echelon.group.advisories import Advisory, Watch
-from echelon.group.decide import decide, drained
+from echelon.group.decide import decide
 from echelon.group.own import Own
-from echelon.group.records import AnyRecord, Configure, Newer, Profile, Record, encode
+from echelon.group.records import AnyRecord, Newer, Profile, Record, encode
+from echelon.group.runs import drained
 from echelon.group.world import World
+from echelon.members.chores import Chores
 from echelon.members.clock import now
 from echelon.members.counters import Counters
 from echelon.members.events import Event, Fenced, PartitionEnded, PartitionStarted
 from echelon.members.follower import Follower
-from echelon.members.growth import grown
-from echelon.members.history import trim_history
 from echelon.members.neighbours import Neighbours
 from echelon.members.workbench import Workbench
 from echelon.model import Entry
@@ -61,7 +61,7 @@ class Sitting:
         self._tasks: set[asyncio.Task[None]] = set()
         self._exit: Exit | None = None
         self._was_fenced = True
-        self._trimmed = 0
+        self._is_storing = True
 
     @property
     def id(self) -> str:
@@ -114,7 +114,10 @@ class Sitting:
     async def _sit(self) -> None:
         following = asyncio.ensure_future(self._follower.run())
         following.add_done_callback(lambda _: self._woken.set())
-        minding = asyncio.ensure_future(self._mind())
+        chores = Chores(
+            self._broker, self._log, self.group, self._bench, self._own, world=lambda: self.world, send=self._send
+        )
+        minding = asyncio.ensure_future(chores.run())
         try:
             while self._exit is None:
                 if following.done():
@@ -266,47 +269,11 @@ class Sitting:
         try:
             await self._log.append(data)
         except BrokerError as error:
-            logger.warning("a record to the log of %s was not stored: %s", self.group, error)
+            if self._is_storing:  # Once for each outage, for records are written all the time.
+                logger.warning("records to the log of %s are not stored: %s", self.group, error)
+            self._is_storing = False
         else:
+            if not self._is_storing:
+                logger.warning("records to the log of %s are stored again", self.group)
+            self._is_storing = True
             self._own.stored(self.world.interval, now())
-
-    async def _mind(self) -> None:
-        """Now and then: how much waits, what the broker's own tools should know, and whether the streams have grown."""
-        told: dict[str, int] = {}
-        while True:
-            await asyncio.sleep(max(1.0, self.world.interval / 2000))
-            try:
-                await self._bench.look_at_backlog()
-                await self._tell_broker(told)
-                if self.world.chair() == self._own.id:
-                    await self._look_for_growth()
-                    await self._trim()
-            except EchelonError as error:
-                logger.warning("the backlog of %s is not known: %s", self.group, error)
-
-    async def _trim(self) -> None:
-        """Delete old records of the log, once for every snapshot; one instance does so for the group."""
-        if self.world.snapshot > self._trimmed:
-            self._trimmed = self.world.snapshot
-            await trim_history(self._log, self.world)
-
-    async def _look_for_growth(self) -> None:
-        """Write a new configuration if the streams have gained partitions; one instance does so for the group."""
-        config, replaces = self.world.config, self.world.configured
-        assert config is not None
-        new = await grown(config, self._bench.info)
-        if new is not None:
-            read = self.world.sequence
-            self._send(
-                Configure(group=self.world.identity, sender=self._own.id, read=read, config=new, replaces=replaces)
-            )
-
-    async def _tell_broker(self, told: dict[str, int]) -> None:
-        config = self.world.config
-        assert config is not None
-        mine = {p.name: p.position for p in self.world.owned(self._own.id) if told.get(p.name) != p.position}
-        for stream in config.streams:
-            positions = {config.locate(name)[1]: at for name, at in mine.items() if config.locate(name)[0] == stream}
-            if positions:
-                await self._broker.commit(self.group, stream, positions)
-        told.update(mine)

@@ -8,7 +8,7 @@ from typing import Final
 
 from echelon.errors import TooLarge, Unreachable
 from echelon.group.world import Partition, World
-from echelon.members.handlers import Call, Handler
+from echelon.members.handlers import Call, Handler, check_result
 from echelon.members.sinks.base import Place, Sink, Transaction
 from echelon.model import Message
 
@@ -46,6 +46,15 @@ class Transactor:
             raise Refused
         self.position = position
 
+    async def open_at_last(self) -> None:
+        """Open as soon as the sink can be reached: that it is away is no failure. Raises Refused, NotReversible."""
+        while True:
+            try:
+                return await self.open()
+            except Unreachable as error:
+                logger.warning("the sink cannot be reached: %s; trying again", error)
+                await asyncio.sleep(_RETRY)
+
     async def process(self, messages: Sequence[Message]) -> None:
         """Let the handler write its results for these messages, and commit them with the position after them.
 
@@ -69,16 +78,7 @@ class Transactor:
             if done:
                 self.position = end
             else:
-                await self._open_again()
-
-    async def _open_again(self) -> None:
-        """Open the epoch as soon as the sink can be reached: that it is away is no failure of the handler."""
-        while True:
-            try:
-                return await self.open()
-            except Unreachable as error:
-                logger.warning("the sink cannot be reached: %s", error)
-                await asyncio.sleep(_RETRY)
+                await self.open_at_last()
 
     async def _handle(self, messages: list[Message], transaction: Transaction) -> None:
         handler, target = self._call.handler, transaction.target
@@ -91,4 +91,4 @@ class Transactor:
 
 def _handle_all(handler: Handler, messages: list[Message], target: object) -> None:
     for message in messages:
-        handler(message, target)
+        check_result(handler(message, target))

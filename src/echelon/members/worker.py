@@ -82,11 +82,8 @@ class Worker:
         wake: Callable[[], None],
     ) -> None:
         self.run = run
-        self.handled = 0
-        """Messages handled before it was last started."""
         self._tail = tail
         self._range = read
-        self._answering: dict[str, asyncio.Task[None]] = {}
         self._failures = failures
         self._process = process
         self._announce = announce
@@ -96,7 +93,12 @@ class Worker:
         self._reading: asyncio.Task[None] | None = None
         self._stopping = False
         self._promised = False
-        self._heeded = 0
+        self._counted = 0
+        """How many messages were counted since it was last started."""
+        self._called: Mapping[str, Called] = {}
+        self._answering: dict[str, asyncio.Task[None]] = {}
+        self._answered: dict[str, int] = {}
+        """Keys, each with the sequence of the last call that was answered."""
         self._unreadable: Exception | None = None
 
     @property
@@ -107,43 +109,67 @@ class Worker:
     def start(self, *, idle: bool) -> None:
         """Take messages from where the run, or its sink, stands. `idle`: only find out where that is."""
         self._processing = None
+        self._counted = 0
         self._stopping = False
         self._reading = asyncio.ensure_future(self._read(idle=idle))
         self._reading.add_done_callback(lambda _: self._ended())
         self.update()
 
     def answer(self, called: Mapping[str, Called]) -> None:
-        """Try parked keys again, or pass over what is parked of them; each call once, however it ends."""
-        for name, call in called.items():
-            fresh = call.sequence > self._heeded and name not in self._answering
-            if fresh and name in self._failures.parked and isinstance(self._processing, Lanes):
-                task = asyncio.ensure_future(self._try_again(self._processing, name, skip=call.skip))
-                self._answering[name] = task
-                task.add_done_callback(partial(self._answered, name))
-        self._heeded = max((call.sequence for call in called.values()), default=self._heeded)
+        """Try parked keys again, or pass over what is parked of them; each call once, however that ends.
 
-    def _answered(self, name: str, task: asyncio.Task[None]) -> None:
+        While it does not take messages it answers none: call this again with all that are not answered.
+        """
+        self._called = dict(called)
+        self._answer()
+
+    def _answer(self) -> None:
+        lanes = self._processing
+        if self._stopping or not isinstance(lanes, Lanes):
+            return
+        for name, call in self._called.items():
+            parked = name in self._failures.parked and name not in self._answering
+            if parked and call.sequence > self._answered.get(name, 0):
+                task = asyncio.ensure_future(self._try_again(lanes, name, call))
+                self._answering[name] = task
+                task.add_done_callback(partial(self._end_answer, name))
+
+    def _end_answer(self, name: str, task: asyncio.Task[None]) -> None:
         del self._answering[name]
         error = None if task.cancelled() else task.exception()
-        if isinstance(error, Unreachable):
-            logger.warning("%s; trying again", error)
-        elif isinstance(error, Exception):
+        if error is None:
+            # A later call may have come meanwhile, which the world forgets if the key is parked further on now.
+            self._answer()
+        elif isinstance(error, Exception) and not isinstance(error, Unreachable):
             self._unreadable = error
         self._ended()
 
-    async def _try_again(self, lanes: Lanes, name: str, *, skip: bool) -> None:
+    async def _try_again(self, lanes: Lanes, name: str, call: Called) -> None:
+        """Handle what is parked of a key, in order, or pass over it, and take the key up again.
+
+        If it is to stop while more of the key is passed over, the call is not answered yet. Raises OutOfRange, and
+        Unreachable if it is to stop.
+        """
         begin = self._failures.parked[name]
         while not self._stopping:
             end = lanes.position
-            if not skip:
-                async with aclosing(self._range(begin, end)) as messages:
-                    async for message in (message async for some in messages for message in some):
-                        if key_name(message.key) == name and not await lanes.handle_again(message):
-                            self._failures.parked[name] = message.sequence
-                            return
-            if lanes.unpark(name, end):
+            failed = None if call.skip else await self._handle_parked(lanes, name, begin, end)
+            if failed is not None:
+                self._failures.parked[name] = failed
+            if failed is not None or lanes.unpark(name, end):
+                self._answered[name] = call.sequence
                 return
-            begin = end
+            if end <= begin:  # The position waits for another key.
+                await asyncio.sleep(_AGAIN)
+            begin = max(begin, end)
+
+    async def _handle_parked(self, lanes: Lanes, name: str, begin: int, end: int) -> int | None:
+        """Handle what is parked of a key in a range, in order; the sequence of the message that failed, if one did."""
+        async with aclosing(self._read_on(begin, end)) as parts:
+            async for message in (message async for messages in parts for message in messages):
+                if key_name(message.key) == name and not await lanes.handle_again(message):
+                    return message.sequence
+        return None
 
     def stop(self, *, cancel: bool) -> None:
         """Take no more messages. `cancel`: cancel what was begun; else let it end.
@@ -179,7 +205,7 @@ class Worker:
     def count(self) -> int:
         """Messages handled since this was last asked."""
         total = self._processing.handled if self._processing is not None else 0
-        fresh, self.handled = total - self.handled, total
+        fresh, self._counted = total - self._counted, total
         return fresh
 
     def _ended(self) -> None:
@@ -190,12 +216,11 @@ class Worker:
         run = self.run
         try:
             if self._transactor is not None:
-                await self._open(self._transactor)
+                await self._transactor.open_at_last()
                 run.position = self._transactor.position
                 run.ready = True
             if idle:
                 return
-            self.handled = 0
             self._processing = self._process(run.position, self._ended)
             await self._take(self._processing, run.position)
         except Refused:
@@ -203,31 +228,37 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - whatever it is, the partition must not wait in silence
             self._unreadable = error
 
-    async def _open(self, transactor: Transactor) -> None:
-        """Open the sink as soon as it answers. Raises Refused, NotReversible."""
-        while True:
-            try:
-                await transactor.open()
-            except Unreachable as error:
-                await self._wait(error)
-            else:
-                return
-
     async def _take(self, processing: Processing, position: int) -> None:
-        """Take messages as they come, from `position` on, whatever happens to the broker. Raises OutOfRange."""
-        while True:
+        """Take messages as they come, from `position` on. Raises OutOfRange."""
+        async with aclosing(self._read_on(position)) as tail:
+            async for messages in tail:
+                if self._announce is None:
+                    await processing.put(messages)
+                elif not await self._put_announced(processing, messages, self._announce):
+                    return
+
+    async def _read_on(self, position: int, end: int | None = None) -> AsyncGenerator[list[Message], None]:
+        """Messages from `position` on, before `end` or as they come, whatever happens to the broker.
+
+        Raises OutOfRange unless the group goes on then, and Unreachable only if it is to stop.
+        """
+        while end is None or position < end:
+            reading = self._tail(position) if end is None else self._range(position, end)
             try:
-                async with aclosing(self._tail(position)) as tail:
-                    async for messages in tail:
-                        if self._announce is None:
-                            await processing.put(messages)
-                        elif not await self._put_announced(processing, messages, self._announce):
-                            return
-                        position = messages[-1].sequence + 1
+                async for messages in reading:
+                    yield messages
+                    position = messages[-1].sequence + 1
             except OutOfRange as error:
                 position = self._failures.go_on_at(error)
             except Unreachable as error:
-                await self._wait(error)
+                if self._stopping:
+                    raise
+                logger.warning("%s; trying again", error)
+                await asyncio.sleep(_AGAIN)
+            else:
+                return
+            finally:
+                await reading.aclose()
 
     async def _put_announced(
         self, processing: Processing, messages: list[Message], announce: Callable[[Run, int], Awaitable[bool]]
@@ -242,7 +273,3 @@ class Worker:
         if self._stopping:
             processing.stop(cancel=False)
         return not self._stopping
-
-    async def _wait(self, error: Unreachable) -> None:
-        logger.warning("%s; trying again", error)
-        await asyncio.sleep(_AGAIN)

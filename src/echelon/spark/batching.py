@@ -14,6 +14,7 @@ from echelon.group.own import Own
 from echelon.group.world import World
 from echelon.members.announcements import Announcements
 from echelon.members.clock import now
+from echelon.members.handlers import check_plain
 from echelon.members.readers import Readers
 from echelon.members.sinks.base import Place
 from echelon.spark.batch import Offset, Stretch
@@ -184,7 +185,7 @@ class Batching:
             raise
         self._loop.call_soon_threadsafe(self._written, stretches)
 
-    def guarded(self, function: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+    def guarded(self, function: Callable[[DataFrame, int], object]) -> Callable[[DataFrame, int], None]:
         """The user's function of a batch; it is not called once this instance is fenced."""
 
         def call(frame: DataFrame, batch: int) -> None:
@@ -193,7 +194,7 @@ class Batching:
             except Interrupted as error:
                 self.refusal = error
                 raise
-            function(frame, batch)
+            check_plain("the function of a batch", function(frame, batch))
 
         return call
 

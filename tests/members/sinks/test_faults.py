@@ -21,8 +21,8 @@ from tests.members.sinks.conftest import new_harness
 from tests.members.sinks.harnesses import SinkHarness, make_harness
 from tests.members.sinks.owner import Owner
 from tests.members.sinks.process import Task
-from tests.members.sinks.proxy import Proxy
 from tests.postgres_server import PostgresServer
+from tests.proxy import Proxy
 
 
 @contextmanager

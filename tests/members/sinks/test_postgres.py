@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import time
+from contextlib import suppress
 
 import psycopg
 import pytest
@@ -161,6 +162,42 @@ def test_results_that_do_not_fit_the_tables_fail_at_the_commit_and_leave_nothing
                 harness.write(transaction.target, "0", 0)
                 with pytest.raises(psycopg.errors.UniqueViolation):
                     await transaction.commit(1)
+            assert await owner.commit(1)
+        assert await harness.results() == {"0": [0]}
+
+    asyncio.run(scenario())
+
+
+def test_an_error_that_a_handler_hides_fails_the_commit_and_leaves_nothing(harness: PostgresHarness) -> None:
+    async def scenario() -> None:
+        async with harness.sink() as sink:
+            owner = Owner(harness, sink, epoch=5)
+            await owner.open()
+            async with sink.transaction(harness.place(), epoch=5, begin=0) as transaction:
+                harness.write(transaction.target, "0", 0)
+                with suppress(psycopg.errors.UndefinedTable):
+                    transaction.target.execute("SELECT FROM nowhere")
+                with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+                    await transaction.commit(1)
+            assert await owner.open() == 0
+            assert await owner.commit(1)
+        assert await harness.results() == {"0": [0]}
+
+    asyncio.run(scenario())
+
+
+def test_a_lost_connection_that_a_handler_hides_is_unreachable_at_the_commit(harness: PostgresHarness) -> None:
+    async def scenario() -> None:
+        async with harness.sink() as sink:
+            owner = Owner(harness, sink, epoch=5)
+            await owner.open()
+            async with sink.transaction(harness.place(), epoch=5, begin=0) as transaction:
+                harness.write(transaction.target, "0", 0)
+                with suppress(psycopg.OperationalError):
+                    transaction.target.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+                with pytest.raises(Unreachable):
+                    await transaction.commit(1)
+            assert await owner.open() == 0
             assert await owner.commit(1)
         assert await harness.results() == {"0": [0]}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from echelon.errors import Denied, InvalidConfig, Unreachable
-from echelon.members.sinks.sqlite import SqliteSink
+from echelon.members.sinks.sqlite import SqliteSink, TakeBack
 from tests.members.sinks.harnesses import SqliteHarness
 from tests.members.sinks.owner import Owner
 
@@ -122,19 +122,33 @@ def test_a_handler_that_goes_on_after_its_batch_was_given_up_can_write_nothing(h
     assert errors == ["interrupted", "Cannot operate on a closed cursor."]
 
 
-def test_a_take_back_that_fails_changes_nothing(harness: SqliteHarness) -> None:
-    def fail(cursor: sqlite3.Cursor, partition: str, position: int) -> None:
-        cursor.execute("DELETE FROM results")
-        raise ValueError(f"not {partition} to {position}")
+def _fail(cursor: sqlite3.Cursor, partition: str, position: int) -> None:
+    cursor.execute("DELETE FROM results")
+    raise ValueError(f"not {partition} to {position}")
 
+
+async def _is_never_awaited(cursor: sqlite3.Cursor, partition: str, position: int) -> None:
+    raise AssertionError(cursor, partition, position)
+
+
+@pytest.mark.parametrize(
+    ("take_back", "error", "told"),
+    [
+        (_fail, ValueError, "not 0 to 2"),
+        (_is_never_awaited, InvalidConfig, "take_back returns something to be awaited"),
+    ],
+)
+def test_a_take_back_that_fails_or_is_not_awaited_changes_nothing(
+    harness: SqliteHarness, take_back: TakeBack, error: type[Exception], told: str
+) -> None:
     async def scenario() -> None:
         async with harness.sink() as sink:
             owner = Owner(harness, sink, epoch=5)
             await owner.open()
             assert await owner.commit(4)
-        async with SqliteSink(harness.address, fail) as sink:
+        async with SqliteSink(harness.address, take_back) as sink:
             later = Owner(harness, sink, epoch=12, reset=12)
-            with pytest.raises(ValueError, match="not 0 to 2"):
+            with pytest.raises(error, match=told):
                 await later.open(2)
             again = Owner(harness, sink, epoch=5)
             assert await again.open() == 4

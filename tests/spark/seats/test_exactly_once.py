@@ -1,14 +1,16 @@
 """Spark applications that deliver exactly once into a Delta table, while they die, sleep and lose what they run on."""
 
+import asyncio
 import os
 import signal
 from contextlib import AsyncExitStack, suppress
 from functools import partial
+from urllib.parse import urlsplit
 
 from tests.cli.several import Several
 from tests.members.stage import scene
 from tests.members.waiting import until
-from tests.spark.seats.cable import Cable
+from tests.proxy import Proxy
 from tests.spark.seats.spark_stage import SparkStage
 from tests.spark.seats.tables import audit, check_table, until_done
 
@@ -35,12 +37,15 @@ async def test_killed_suspended_and_cut_off_drivers_a_killed_worker_and_a_killed
 ) -> None:
     stage = nats_stage
     await stage.prepare(members=("m1",), delivery="exactly_once", interval=1.0)
-    cables = {name: Cable() for name in ("one", "two", "three")}
+    there = urlsplit(stage.url)
+    proxies = {
+        name: Proxy(lambda: asyncio.open_connection(there.hostname, there.port)) for name in ("one", "two", "three")
+    }
     async with AsyncExitStack() as stack:
-        urls = {name: await stack.enter_async_context(cable.laid(stage.url)) for name, cable in cables.items()}
-        for name, url in urls.items():
+        for name, proxy in proxies.items():
+            url = f"nats://127.0.0.1:{await stack.enter_async_context(proxy.on_port())}"
             stage.launch_spark(name, "m1", sink="delta", slow=0.1, dies="reading", spared=True, url=url)
-        await stage.until_joined(*urls, seconds=90)
+        await stage.until_joined(*proxies, seconds=90)
         async with stage.load(every=0.2, count=10):
             first = await stage.crash_holder()
             [second] = set(stage.alive()) - {first}
@@ -54,7 +59,7 @@ async def test_killed_suspended_and_cut_off_drivers_a_killed_worker_and_a_killed
                     os.kill(pid, signal.SIGKILL)
             await stage.until_further(50)
 
-            await cut_off(stage, second, cables[second])
+            await cut_off(stage, second, proxies[second])
             assert stage.holders() == {"m1": first}
             await stage.until_further(50)
 
@@ -68,15 +73,15 @@ async def test_killed_suspended_and_cut_off_drivers_a_killed_worker_and_a_killed
     audit(stage, several, "--delta", str(stage.folder / "table"))
 
 
-async def cut_off(stage: SparkStage, name: str, cable: Cable) -> None:
+async def cut_off(stage: SparkStage, name: str, proxy: Proxy) -> None:
     """Cut the holder off until somebody else has its seat and its query has ended, which does not begin again."""
     fenced = len(stage.told("Fenced", name=name))
-    cable.cut()
+    proxy.cut()
     await stage.until_world(lambda _: stage.holders().get("m1") not in (None, name))
     await until(lambda: len(stage.told("Fenced", name=name)) > fenced)
     await until(lambda: len(set(stage.queries(name))) == 1)
     queries = stage.queries(name)
-    cable.mend()
+    proxy.mend()
     await stage.until_world(
         lambda world: any(world.fresh(each) for each in world.instances.values() if each.profile.name == name)
     )

@@ -12,6 +12,7 @@ from typing import Final, Self, TypeVar
 
 from echelon.errors import BrokerError, Denied, EchelonError, InvalidConfig, StorageFull, Unreachable
 from echelon.group.delivery import SinkState
+from echelon.members.handlers import check_plain
 from echelon.members.sinks.base import Batch, Place
 from echelon.members.sinks.kept import Kept, commit_kept, falls_back, not_reversible, open_kept
 
@@ -127,7 +128,7 @@ class SqliteSink:
             if falls_back(before, after) and not keep:
                 if self._take_back is None:
                     raise not_reversible(place, after.position)
-                self._take_back(cursor, place.partition, after.position)
+                check_plain("take_back", self._take_back(cursor, place.partition, after.position))
             self._write(place, after)
         finally:
             self._end(cursor)

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from msgspec import Struct, structs
 
-from echelon.group import cuts, decide, delivery, fold, newcomer, partitions, seats, world
+from echelon.group import cuts, delivery, fold, newcomer, partitions, runs, seats, world
 from echelon.group.delivery import SinkState
 from echelon.group.own import Own, Run
 from echelon.group.records import AnyRecord, Heartbeat, Newer, Progress, Record, Reset
 from echelon.group.world import Instance, Partition, Seat, World
 from echelon.model import Entry
-from echelon.testing.simulate import checks, process
+from echelon.testing.simulate import ending, process
 from echelon.testing.simulate.process import Process
 
 # The rules as they are, for breakages that call them.
@@ -203,8 +203,8 @@ BREAKS: Final[dict[str, Break]] = {
     "fence-from-reading": Break(
         "the lease runs from sending, not from reading back", ((Own, "heard", _heard_renews_now),)
     ),
-    "start-at-once": Break("whoever gains what was not released waits", ((decide, "waited", _waited_for_nobody),)),
-    "release-before-draining": Break("what is released is drained", ((decide, "drained", _drained_at_once),)),
+    "start-at-once": Break("whoever gains what was not released waits", ((runs, "waited", _waited_for_nobody),)),
+    "release-before-draining": Break("what is released is drained", ((runs, "drained", _drained_at_once),)),
     "heartbeat-overwrites": Break(
         "a heartbeat gives nobody a partition", ((fold._EFFECTS, Heartbeat, _heartbeat_overwrites),)
     ),
@@ -225,10 +225,10 @@ BREAKS: Final[dict[str, Break]] = {
         (
             (newcomer, "world_of", _world_by_place),
             (process, "world_of", _world_by_place),
-            (checks, "world_of", _world_by_place),
+            (ending, "world_of", _world_by_place),
         ),
     ),
-    "go-on-after-release": Break("after a release nothing is processed", ((decide, "may_go_on", _always_go_on),)),
+    "go-on-after-release": Break("after a release nothing is processed", ((runs, "may_go_on", _always_go_on),)),
     "outage-raises-dead": Break("an outage renews only who was not stale", ((fold, "renew_all", _renew_the_dead),)),
     "forget-wait": Break(
         "a new epoch does not end the wait",

@@ -1,4 +1,4 @@
-"""The invariants. They look at what really happened, in virtual time, and at a reference world.
+"""The invariants while a schedule runs. They look at what really happened, in virtual time, and at a reference world.
 
 The reference world reads every record at once, as a reader of a newer version would: what others cannot read,
 it can, and ignores. After a log lost its tail, what was agreed on is void, and some checks rest.
@@ -8,10 +8,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from echelon.group.fold import apply, fold
-from echelon.group.newcomer import world_of
 from echelon.group.own import Run
-from echelon.group.records import VERSION, AnyRecord, CutPart, Heartbeat, Newer, Record, Release, Reset, Snapshot
-from echelon.group.world import Cut, Partition, World, load
+from echelon.group.records import VERSION, AnyRecord, CutPart, Heartbeat, Newer, Record, Release, Reset
+from echelon.group.world import Cut, Partition, World
 from echelon.model import Entry
 from echelon.testing.simulate.plan import INTERVAL
 
@@ -28,7 +27,7 @@ class Violation(Exception):
 
 
 class Checks:
-    """All invariants of one schedule. Each method that is called by the schedule raises Violation."""
+    """The invariants of one schedule while it runs. Each method that is called by the schedule raises Violation."""
 
     def __init__(self, schedule: "Schedule") -> None:
         self.schedule = schedule
@@ -282,46 +281,3 @@ class Checks:
         stays &= run.epoch == world.partitions[name].epoch
         if stays and world.paused is None and world.cut is None and not process.own.leaving and not run.refused:
             self.fail(f"{process.id} drains partition {name}, which does not move")
-
-    # The end
-
-    def recovered(self) -> None:
-        """The faults have stopped long enough ago: everything is owned, runs, and is up to date."""
-        for partition in self.world.partitions.values():
-            process = self.schedule.processes.get(partition.owner or "")
-            run = process.own.runs.get(partition.name) if process is not None and process.up else None
-            for_cut = self.world.config is not None and self.world.config.cut_every is not None
-            if run is None or run.epoch != partition.epoch or (run.state != "running" and not for_cut):
-                self.fail(f"partition {partition.name} is not processed, though the faults have stopped")
-            elif partition.position < self.schedule.end(partition.name):
-                self.fail(f"partition {partition.name} is stuck at {partition.position}")
-
-    def agreed(self) -> None:
-        """All who have read everything have equal worlds, from whatever snapshot they began."""
-        log = self.schedule.log
-        for process in self.schedule.processes.values():
-            if process.up and process.last_entry == log.archive[-1] and process.world != self.world:
-                self.fail(f"the world of {process.id} differs from the reference: {differ(process.world, self.world)}")
-        newcomer = world_of(log.held(), from_start=log.first == 0)
-        if newcomer != self.world:
-            self.fail(f"a newcomer's world differs from the reference: {differ(newcomer, self.world)}")
-        for index, entry in enumerate(log.archive):
-            record = log.records[entry.sequence]
-            if isinstance(record, Snapshot) and not self.lost_tail and self._counts(record):
-                place = log.index_after(record.as_of)
-                if fold(log.archive[place:], load(record.world)) != self.world:
-                    self.fail(f"the snapshot at {log.archive[index].sequence} plus the tail is not the whole fold")
-
-    def _counts(self, record: Snapshot) -> bool:
-        named = self.schedule.log.records.get(record.as_of)
-        return named is not None and (named.sender, named.counter) == (record.as_of_sender, record.as_of_counter)
-
-
-def differ(one: World | None, other: World) -> str:
-    """The first field in which two worlds differ."""
-    if one is None:
-        return "there is none"
-    for name in World.__struct_fields__:
-        if getattr(one, name) != getattr(other, name):
-            return f"{name}: {getattr(one, name)} and {getattr(other, name)}"
-    return "not at all"

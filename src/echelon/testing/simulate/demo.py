@@ -4,6 +4,7 @@ from echelon.group.advisories import Advisory, PartitionMoved, SeatLost, SeatTak
 from echelon.group.config import Config, Stream
 from echelon.group.records import Profile
 from echelon.model import Entry
+from echelon.testing.simulate.ending import check_agreement, check_recovery
 from echelon.testing.simulate.plan import INTERVAL, TURMOIL, Plan
 from echelon.testing.simulate.schedule import Schedule
 
@@ -38,8 +39,8 @@ def show() -> int:
     print(f"{schedule.now / INTERVAL:7.2f}  {holder}'s process is killed")
     schedule.processes[holder].end()
     schedule.run_until(TURMOIL + 4 * INTERVAL)
-    schedule.checks.recovered()
-    schedule.checks.agreed()
+    check_recovery(schedule.checks)
+    check_agreement(schedule.checks)
     print("\npartition  owner  position  end")
     for partition in world.partitions.values():
         end = schedule.end(partition.name)

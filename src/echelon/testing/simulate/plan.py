@@ -1,7 +1,7 @@
 """What a schedule is about, drawn from its seed: the group, its instances, and which faults may happen."""
 
 from random import Random
-from typing import Final
+from typing import Final, Literal, get_args
 
 from msgspec import Struct
 
@@ -37,6 +37,9 @@ FAULTS: Final = (
     "newer_record",
     "lost_answer",
 )
+RequestFault = Literal["delayed_append", "failed_append", "duplicated_append", "lost_answer"]
+REQUEST_FAULTS: Final = get_args(RequestFault)
+"""Those of the faults that strike single requests, as these are made; the others strike at moments of their own."""
 ADMINISTRATION: Final = (
     "members",
     "mapping",

@@ -8,9 +8,11 @@ from msgspec import Struct
 
 from echelon.group.own import Own
 from echelon.group.records import Configure, Profile, encode
+from echelon.testing.simulate.administration import Administration
 from echelon.testing.simulate.broker import SimLog, SimSink
 from echelon.testing.simulate.checks import Checks, Violation
-from echelon.testing.simulate.plan import INTERVAL, RECOVERY, TURMOIL, Plan, draw
+from echelon.testing.simulate.ending import check_agreement, check_recovery
+from echelon.testing.simulate.plan import INTERVAL, RECOVERY, TURMOIL, Plan, RequestFault, draw
 from echelon.testing.simulate.process import Handler, Process
 from echelon.testing.simulate.trouble import Trouble
 
@@ -46,6 +48,7 @@ class Schedule:
         self._ties = 0
         self._lines: list[str] | None = [] if tracing else None
         self._rates = {name: self.rng.uniform(1.0, 3.0) for name in (str(number) for number in range(12))}
+        self.administration = Administration(self)
         self.trouble = Trouble(self)
 
     def run(self) -> Outcome:
@@ -67,10 +70,10 @@ class Schedule:
         self.trouble.heal()
         self.run_until(TURMOIL + RECOVERY * INTERVAL)
         if not self.checks.world.deleted:
-            self.checks.recovered()
+            check_recovery(self.checks)
         for process in self.processes.values():
             process.catch_up()
-        self.checks.agreed()
+        check_agreement(self.checks)
 
     def make_group(self) -> None:
         """Write the first record of the group's log."""
@@ -146,8 +149,8 @@ class Schedule:
         begin = self.plan.config.positions.get(partition, 0)
         return begin + int(self._rates[partition] * min(self.now, TURMOIL) / INTERVAL)
 
-    def strikes(self, fault: str, chance: float) -> bool:
-        """Whether a fault that this schedule may have happens now."""
+    def strikes(self, fault: RequestFault, chance: float) -> bool:
+        """Whether a fault that this schedule may have strikes a request now."""
         return self.turmoil and fault in self.plan.faults and self.rng.random() < chance
 
     def trace(self, *what: object) -> None:

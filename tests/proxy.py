@@ -1,4 +1,4 @@
-"""A connection that fails at a moment of the test's choosing: just before a request arrives, or just after."""
+"""A network between clients and their server that fails at a moment of the test's choosing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,12 +14,22 @@ class Proxy:
         self._connect = connect
         self._request = b""
         self._arrives = False
+        self._whole = asyncio.Event()
+        self._whole.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.failures = 0
 
     def fail(self, request: bytes, *, arrives: bool) -> None:
         """Break the connection when a client sends this: so that it arrives but is not answered, or before that."""
         self._request, self._arrives = request, arrives
+
+    def cut(self) -> None:
+        """Let nothing arrive any more, and tell nobody."""
+        self._whole.clear()
+
+    def mend(self) -> None:
+        """Let things arrive again; what was under way arrives late."""
+        self._whole.set()
 
     @asynccontextmanager
     async def on_port(self) -> AsyncIterator[int]:
@@ -49,20 +59,23 @@ class Proxy:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, client: Ends) -> None:
-        with suppress(OSError):
-            server = await self._connect()
-            answering = asyncio.create_task(_pass(server[0], client[1]))
-            try:
-                await self._ask(client[0], server[1], answering)
-            finally:
-                answering.cancel()
-                client[1].transport.abort()
-                server[1].close()
+        try:
+            with suppress(OSError):
+                server = await self._connect()
+                answering = asyncio.create_task(self._answer(server[0], client[1]))
+                try:
+                    await self._ask(client[0], server[1], answering)
+                finally:
+                    answering.cancel()
+                    server[1].close()
+        finally:
+            client[1].transport.abort()
 
     async def _ask(
         self, client: asyncio.StreamReader, server: asyncio.StreamWriter, answering: "asyncio.Task[None]"
     ) -> None:
         while data := await client.read(1 << 16):
+            await self._whole.wait()
             is_it = bool(self._request) and self._request in data
             if is_it:
                 self._request = b""
@@ -75,10 +88,10 @@ class Proxy:
                 await asyncio.sleep(0.1)
                 return
 
-
-async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        while data := await reader.read(1 << 16):
-            writer.write(data)
-            await writer.drain()
-        writer.close()
+    async def _answer(self, server: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await server.read(1 << 16):
+                await self._whole.wait()
+                client.write(data)
+                await client.drain()
+            client.close()
