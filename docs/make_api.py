@@ -31,6 +31,7 @@ MODULES = (
     "echelon.members.sinks.postgres",
     "echelon.members.sinks.kafka",
     "echelon.members.sinks.nats",
+    "echelon.pcg.found",
     "echelon.pcg.groups",
     "echelon.pcg.config",
     "echelon.pcg.member",

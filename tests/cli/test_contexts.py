@@ -55,3 +55,15 @@ def test_what_is_no_context_is_told(tmp_path: Path) -> None:
     (tmp_path / "config/echelon").mkdir(parents=True)
     (tmp_path / "config/echelon/config.toml").write_text('[contexts.here]\ncreds = "x"\n')
     assert "has no url" in invoke("ls", "--context", "here", code=2).err
+    invoke("context", "rm", "here")
+    invoke("context", "rm", "here", code=3)
+
+
+def test_no_secret_is_shown() -> None:
+    names = ("password", "key_password", "kafka.ssl.key.pem", "kafka.sasl.oauthbearer.client.secret", "token")
+    options = [word for name in names for word in ("--option", f"{name}=hush")]
+    invoke("context", "add", "here", "kafka://localhost", *options, "--option", "kafka.client.id=me")
+    for form in ("table", "json", "csv"):
+        listed = invoke("context", "ls", "-o", form).out
+        assert "hush" not in listed
+        assert "me" in listed

@@ -1,14 +1,13 @@
 """How commands end that cannot go on: interrupted, with nowhere to write to, or asked for what there is not."""
 
-import asyncio
 import io
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
-import types
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -56,24 +55,17 @@ def test_a_closed_pipe_is_quiet() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_demo_that_is_told_to_end_cleans_up_and_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = []
-
-    async def show(_tell: Callable[[str], None], **_options: int) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-        signal.raise_signal(signal.SIGTERM)
-        try:
-            await asyncio.sleep(60)
-        finally:
-            ended.append(True)
-
-    module = types.ModuleType("echelon.demo.show")
-    module.__dict__["show"] = show
-    monkeypatch.setitem(sys.modules, "echelon.demo.show", module)
-    assert invoke("demo", code=143).err == ""
-    assert ended == [True]
+def test_a_demo_that_is_told_to_end_ends_what_it_had_started_and_is_quiet() -> None:
+    command = [sys.executable, "-m", "echelon.cli", "demo"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
+        assert demo.stdout is not None
+        assert demo.stderr is not None
+        [address] = re.findall(r"nats-server is up at nats://127.0.0.1:(\d+)", demo.stdout.readline())
+        demo.send_signal(signal.SIGTERM)
+        assert demo.wait(60) == 143
+        assert "Traceback" not in demo.stderr.read()
+    with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", int(address))):
+        pass
 
 
 @pytest.mark.parametrize(
@@ -94,6 +86,18 @@ def test_a_mistake_in_the_command_line_is_json_where_logs_are(words: tuple[str, 
         assert told in found["message"]
         assert "-h' for help" in found["remedy"]
     assert told in invoke(*words, code=2).err.splitlines()[-1]
+
+
+def test_help_is_no_mistake() -> None:
+    assert invoke("--log-format", "json", "cut", code=2).err == invoke("cut", code=2).err
+
+
+def test_who_cannot_be_asked_does_not_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stdin in (None, io.TextIOWrapper(io.BytesIO(b"\xff\n"), encoding="utf-8")):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with pytest.raises(typer.Exit) as ended:
+            confirm("Delete it?", force=False)
+        assert ended.value.exit_code == 10
 
 
 @pytest.mark.parametrize(

@@ -266,8 +266,12 @@ def test_a_native_group_whose_entry_cannot_be_read_is_deleted_with_its_work_queu
 
 @pytest.mark.parametrize(
     "config",
-    [StaticConfig(max_members=2, members=("m1",)), ElasticConfig(max_members=2)],
-    ids=lambda config: type(config).__name__,
+    [
+        StaticConfig(max_members=2, members=("m1",)),
+        StaticConfig(max_members=2, members=("m1",), filters=(">",), format="v0.1"),
+        ElasticConfig(max_members=2),
+    ],
+    ids=["static", "v0.1", "elastic"],
 )
 def test_a_native_group_whose_stream_is_gone_is_deleted(place: Place, config: StaticConfig | ElasticConfig) -> None:
     group = made(place, config)
@@ -289,7 +293,10 @@ def test_a_static_and_an_elastic_group_of_one_name_are_told_apart(place: Place) 
     asyncio.run(make())
     for words in (("info", group), ("rm", group)):
         assert f"static:{group} or elastic:{group}" in place.echelon(*words, code=4).err
+    listed = place.echelon("ls", "--names").out.splitlines()
     for kind, name in (("static", "s1"), ("elastic", "m1")):
+        assert f"{kind}:{group}" in listed
+        assert json.loads(place.echelon("top", f"{kind}:{group}", "--count", "1", "-o", "json").out)["kind"] == kind
         assert place.one("info", f"{kind}:{group}")["kind"] == kind
         assert [row["member"] for row in place.rows("members", f"{kind}:{group}")] == [name]
         assert "nobody holds the seat" in place.echelon("step-down", f"{kind}:{group}", name, code=4).err

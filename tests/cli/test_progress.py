@@ -82,7 +82,8 @@ def drawn(lines: int, *words: str) -> list[str]:
     """The screens that a command draws one over the other, on a terminal with so many lines."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, 80, 0, 0))
-    environment = {**os.environ}  # Without LINES, which readline sets behind Python's back, and which would win.
+    # Without LINES, which would win, and which readline sets behind Python's back for the processes that it starts.
+    environment = {name: value for name, value in os.environ.items() if name not in ("LINES", "COLUMNS")}
     command = [sys.executable, "-m", "echelon.cli", *words]
     with subprocess.Popen(command, stdout=theirs, env=environment) as process:
         os.close(theirs)

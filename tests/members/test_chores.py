@@ -90,7 +90,7 @@ class TrimmedLog:
 
 CHORES = {
     "backlog": "the backlog of group is not known",
-    "commit": "the broker was not told the positions of group",
+    "commit": "the broker was not told the positions of group in s",
     "growth": "whether the streams of group have grown is not known",
     "trim": "old records of the log of group were not deleted",
 }

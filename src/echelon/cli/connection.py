@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -107,7 +107,9 @@ def confirm(question: str, *, force: bool) -> None:
     if force:
         return
     typer.echo(f"{question} [y/N]: ", nl=False, err=True)
-    answer = sys.stdin.readline()
+    answer = ""
+    with suppress(UnicodeDecodeError):
+        answer = sys.stdin.readline() if sys.stdin is not None else ""  # None if it was closed before.
     if not answer:
         typer.echo("\nnot confirmed: say --force if nobody is there to answer", err=True)
         raise typer.Exit(DECLINED)

@@ -69,7 +69,7 @@ def rm(name: NameArgument) -> None:
     from echelon.cli.contexts import Contexts
 
     contexts = Contexts()
-    contexts.find(name)
+    contexts.check(name)
     del contexts.all[name]
     if contexts.default == name:
         contexts.default = None

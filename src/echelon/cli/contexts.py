@@ -14,9 +14,12 @@ Besides `url` a context has the options of its broker.
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from echelon.errors import InvalidConfig, UnknownName
+
+_SECRET: Final = ("password", "token", "secret", ".pem", "jaas", "sasl.oauthbearer.config")
+"""Words in the names of options, librdkafka's too, of which the values are not shown."""
 
 
 def config_file() -> Path:
@@ -46,12 +49,16 @@ class Contexts:
         if not isinstance(self.all, dict) or not all(isinstance(each, dict) for each in self.all.values()):
             raise InvalidConfig(f"in {file} contexts are not tables", remedy='Write: [contexts.name] and url = "..."')
 
-    def find(self, name: str) -> tuple[str, dict[str, object]]:
-        """The URL and the options of a context. Raises UnknownName, with the names that look alike."""
+    def check(self, name: str) -> None:
+        """Raise UnknownName, with the names that look alike, unless there is such a context."""
         if name not in self.all:
             from echelon.ops.listing import suggestion
 
             raise UnknownName(f"there is no context {name}", remedy=suggestion(name, list(self.all), "context ls"))
+
+    def find(self, name: str) -> tuple[str, dict[str, object]]:
+        """The URL and the options of a context. Raises UnknownName, and InvalidConfig if it has no URL."""
+        self.check(name)
         options = dict(self.all[name])
         url = options.pop("url", None)
         if not isinstance(url, str):
@@ -94,7 +101,7 @@ def without_password(url: str) -> str:
 
 def shown(options: Mapping[str, object]) -> dict[str, object]:
     """Options as they may be shown."""
-    return {n: "***" if "password" in n or n == "token" else v for n, v in options.items()}
+    return {name: "***" if any(word in name for word in _SECRET) else value for name, value in options.items()}
 
 
 def _line(name: str, value: object) -> str:

@@ -8,7 +8,7 @@ import typer
 from echelon.cli.connection import ForceOption, GroupArgument, administer, confirm, now, run
 from echelon.cli.native import connected, list_native, view_native
 from echelon.cli.output import Format, FormatOption, as_mapping, show, show_one
-from echelon.errors import GroupError, GroupNotFound, LogBroken, WrongState
+from echelon.errors import GroupError, GroupNotFound, LogBroken, StreamNotFound, WrongState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,6 +95,8 @@ def rm(ctx: typer.Context, group: GroupArgument, force: ForceOption = False) -> 
             return f"in which {view_native(ctx, group, lambda found: len(found.active))} members are active"
         except (GroupNotFound, WrongState):
             raise
+        except StreamNotFound:
+            return "whose stream is gone"
         except GroupError:
             return "whose entry cannot be read"
 

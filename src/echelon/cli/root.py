@@ -49,7 +49,7 @@ def _told_usage(ctx: typer.Context, *, as_json: bool) -> Iterator[None]:
     try:
         yield
     except typer.TyperException as error:
-        if not as_json:
+        if not as_json or type(error).__name__ == "NoArgsIsHelpError":  # Which typer does not give out.
             raise
         from echelon.cli.logs import error_line
 

@@ -39,7 +39,7 @@ def run(
 
     pipeline = load_pipeline(file)
     connection: Connection = ctx.obj
-    if connection.broker or connection.context or not pipeline.broker:
+    if connection.broker is not None or connection.context is not None or not pipeline.broker:
         url, options = connection.find()
         pipeline = structs.replace(
             pipeline, broker=url, broker_options={key: str(value) for key, value in options.items()}

@@ -59,14 +59,16 @@ async def show(say: Callable[[str], None], *, messages: int = 20_000, a_second: 
 
     with tempfile.TemporaryDirectory(prefix="echelon-demo-") as folder:
         server = NatsServer(Path(folder) / "nats")
-        await asyncio.to_thread(server.start)
+        starting = asyncio.ensure_future(asyncio.to_thread(server.start))
         try:
+            await asyncio.shield(starting)
             tell(f"nats-server is up at {server.url}")
             stage = _Stage(server.url, Path(folder), tell)
             failover = await stage.play(messages, a_second)
             tell("auditing: every message of the stream against every row of the table")
             result = await asyncio.to_thread(_audit, server.url, Path(folder) / "summaries", tell)
         finally:
+            await asyncio.wait((starting,))  # Its thread cannot be cancelled, and starts a process.
             await asyncio.to_thread(server.stop)
     return structs.replace(result, failover_seconds=round(failover, 2), seconds=round(time.monotonic() - began, 1))
 
@@ -142,7 +144,10 @@ class _Stage:
 
     async def _until(self, admin: Admin, holds: Callable[[World], bool]) -> None:
         deadline = time.monotonic() + _PATIENCE
+        task = asyncio.current_task()
         while not holds(admin.world):
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError  # One that came while nats-py was sending is swallowed there.
             ended = [name for name, process in self._processes.items() if process.poll() is not None]
             if ended or time.monotonic() > deadline:
                 raise self._failed(ended[0] if ended else next(iter(self._processes)))

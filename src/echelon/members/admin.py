@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from echelon.brokers.base import Broker, Log, Reader
 from echelon.errors import GroupDeleted, GroupExists, GroupNotFound, InvalidConfig, UnknownName, Unreachable, WrongState
-from echelon.group.config import Config, Stream, check, check_group_name
+from echelon.group.config import MAX_PARTITIONS, Config, Stream, check, check_group_name
 from echelon.group.records import (
     Admitted,
     AnyRecord,
@@ -76,9 +76,10 @@ async def create_group(
 
 
 def _anywhere(streams: Sequence[Stream]) -> dict[str, int]:
-    """A position for each partition."""
+    """A position for each partition, as far as there may be any."""
     alone = len(streams) == 1
-    return {partition_name(s.name, number, alone=alone): 0 for s in streams for number in range(s.partitions)}
+    counts = {stream.name: min(stream.partitions, MAX_PARTITIONS) for stream in streams}
+    return {partition_name(name, number, alone=alone): 0 for name, count in counts.items() for number in range(count)}
 
 
 async def _starting_positions(broker: Broker, group: str, streams: tuple[Stream, ...], start: Start) -> dict[str, int]:

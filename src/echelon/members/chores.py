@@ -56,8 +56,7 @@ class Chores:
         group = self._group
         with self._logged(f"the backlog of {group} is not known"):
             await self._bench.look_at_backlog()
-        with self._logged(f"the broker was not told the positions of {group}"):
-            await self._tell_broker()
+        await self._tell_broker()
         if self._world().chair() != self._own.id:
             return
         with self._logged(f"whether the streams of {group} have grown is not known"):
@@ -72,10 +71,13 @@ class Chores:
         assert config is not None
         mine = {p.name: p.position for p in world.owned(self._own.id) if self._told.get(p.name) != p.position}
         for stream in config.streams:
-            positions = {config.locate(name)[1]: at for name, at in mine.items() if config.locate(name)[0] == stream}
-            if positions:
-                await self._broker.commit(self._group, stream, positions)
-        self._told.update(mine)
+            positions = {name: at for name, at in mine.items() if config.locate(name)[0] == stream}
+            if not positions:
+                continue
+            with self._logged(f"the broker was not told the positions of {self._group} in {stream.name}"):
+                numbers = {config.locate(name)[1]: at for name, at in positions.items()}
+                await self._broker.commit(self._group, stream, numbers)
+                self._told.update(positions)
 
     async def _look_for_growth(self) -> None:
         """Write a new configuration if the streams have gained partitions; one instance does so for the group."""

@@ -120,6 +120,8 @@ class Sitting:
         minding = asyncio.ensure_future(chores.run())
         try:
             while self._exit is None:
+                if minding.done():
+                    minding.result()  # It ends only with a defect, which must not pass unseen.
                 if following.done():
                     following.result()
                 self._woken.clear()

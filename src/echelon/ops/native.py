@@ -4,11 +4,12 @@ On the command line such a group is called `STREAM.NAME`, as its entry is; no ot
 a static and an elastic one have the same, they are called `static:STREAM.NAME` and `elastic:STREAM.NAME`.
 """
 
+from collections import Counter
 from datetime import datetime
 from typing import get_args
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from echelon.brokers.nats.pull_consumers import ConsumerInfo
 from echelon.errors import GroupNotFound, StreamNotFound, Unsupported
@@ -69,8 +70,10 @@ def parts(name: str) -> tuple[Kind | None, str, str]:
 
 
 async def list_native(groups: Groups) -> list[GroupRow]:
-    """All groups of an account."""
-    return [group_row(await _view(groups, found)) for found in await groups.list()]
+    """All groups of an account. Two of the same name have their kinds before it, as commands want it."""
+    rows = [group_row(await _view(groups, found)) for found in await groups.list()]
+    times = Counter(row.group for row in rows)
+    return [structs.replace(row, group=f"{row.kind}:{row.group}") if times[row.group] > 1 else row for row in rows]
 
 
 async def _view(groups: Groups, found: Found) -> View:

@@ -1,6 +1,8 @@
 """Connections to real servers that are lost, and come back."""
 
 import asyncio
+import socket
+import struct
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,31 @@ def test_a_user_that_is_taken_away_is_denied_and_comes_back(nats_servers: NatsSe
             assert [entry.data for entry in await log.read(first, last + 1)] == [b"before", b"after"]
 
     asyncio.run(run())
+
+
+def test_a_balancer_that_breaks_connections_while_the_server_is_away_denies_nobody(nats_servers: NatsServers) -> None:
+    """A server that wants credentials may break a connection because of them, but not if it took them before."""
+    server = nats_servers(config="authorization { user: alice, password: wonderland }")
+
+    async def run() -> None:
+        connection = Connection(Settings(f"nats://alice:wonderland@127.0.0.1:{server.port}", {"timeout": 0.5}), "test")
+        await connection.open()
+        try:
+            await asyncio.to_thread(server.stop)
+            balancer = await asyncio.start_server(reset, "127.0.0.1", server.port)
+            async with balancer:
+                with pytest.raises(Unreachable, match="reset by peer"):
+                    await connection.wait_until_up()
+        finally:
+            await connection.close()
+
+    asyncio.run(run())
+
+
+def reset(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Break a connection, with what TCP calls a reset."""
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
 
 
 def test_credentials_that_are_half_written_when_they_are_read_again_are_read_once_more(

@@ -44,6 +44,7 @@ class Connection:
         self._refused: dict[str, Denied] = {}
         self._trouble: Exception | None = None
         self._up = asyncio.Event()
+        self._was_let_in = False
         self._waiting = 0
         self._is_closed = False
 
@@ -75,6 +76,7 @@ class Connection:
                 self._trouble = telling(self._trouble, error)
             await self._client.close()
             raise self._explain() from None
+        self._was_let_in = True
         self._up.set()
 
     async def close(self) -> None:
@@ -288,5 +290,6 @@ class Connection:
         """Why there is no connection."""
         if self._is_closed:
             return Unreachable(f"the connection to {self.settings.place} is closed")
-        wants_proof = self.settings.needs_tls or self._client.wants_credentials
+        # Once it has let the user in, a connection that breaks is an outage: else it says why.
+        wants_proof = not self._was_let_in and (self.settings.needs_tls or self._client.wants_credentials)
         return explain(error or self._trouble, self.settings.place, wants_proof=wants_proof)

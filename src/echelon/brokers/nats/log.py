@@ -136,7 +136,8 @@ class NatsLog:
         entries = [entry for entry in entries if entry.sequence < end]
         # A replica may still hold a tail that the log has lost. What the leader has, it has with all that is before it.
         while entries and entries[-1:] != await self._one(entries[-1].sequence):
-            entries.pop()
+            held = await self.bounds()  # It may also have been trimmed.
+            entries = [entry for entry in entries[:-1] if held.first <= entry.sequence < held.end]
         return entries
 
     async def _one(self, sequence: int) -> list[Entry]:
