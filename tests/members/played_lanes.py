@@ -29,7 +29,10 @@ def message(sequence: int, key: str) -> Message:
 
 
 class Played:
-    """A handler that notes what it does, and lanes around it. Messages fail as often as `failures` says."""
+    """A handler that notes what it does, and lanes around it. Messages fail as often as `failures` says.
+
+    They fail with `failure`, which is an error or a cancellation that nobody asked of the lanes.
+    """
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class Played:
         config: Config = RETRY,
         window: int = WINDOW,
         handler: Handler | None = None,
+        failure: type[BaseException] = ValueError,
     ) -> None:
         self.begun: dict[bytes | None, list[int]] = defaultdict(list)
         self.done: list[int] = []
@@ -53,6 +57,7 @@ class Played:
         self.refusals: list[Exception] = []
         self.after_failure: Callable[[], object] = lambda: None
         self._seconds = seconds
+        self._failure = failure
         self._fail = dict(failures or {})
         self.running: dict[bytes | None, int] = {}
         self._lock = threading.Lock()
@@ -86,7 +91,7 @@ class Played:
             if self._fail.get(message.sequence, 0):
                 self._fail[message.sequence] -= 1
                 self.after_failure()
-                raise ValueError(f"{message.sequence} fails")
+                raise self._failure(f"{message.sequence} fails")
             self.done.append(message.sequence)
 
     def _handle_plain(self, message: Message, epoch: int) -> None:

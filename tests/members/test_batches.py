@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,11 +27,27 @@ def run_of(first: int, count: int) -> list[Message]:
     return [Message("0", sequence, "s", b"k", (), b"", 0) for sequence in range(first, first + count)]
 
 
+async def cancel_its_own() -> None:
+    """Wait for what others have cancelled."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.cancel()
+    await future
+
+
 class Played:
-    """A handler of batches that notes what it gets. A batch fails with any message that `failures` has left."""
+    """A handler of batches that notes what it gets. A batch fails with any message that `failures` has left.
+
+    With `cancelled` it does so by waiting for what others have cancelled.
+    """
 
     def __init__(
-        self, *, size: int = 3, seconds: float = 0.0, failures: dict[int, int] | None = None, config: Config = RETRY
+        self,
+        *,
+        size: int = 3,
+        seconds: float = 0.0,
+        failures: dict[int, int] | None = None,
+        config: Config = RETRY,
+        cancelled: bool = False,
     ) -> None:
         self.runs: list[list[int]] = []
         self.done: list[list[int]] = []
@@ -40,6 +56,7 @@ class Played:
         self.idled = 0
         self.after_failure: Callable[[], None] = lambda: None
         self._seconds = seconds
+        self._cancelled = cancelled
         self._fail = dict(failures or {})
         self.failures = Failures(config, Counters(), self._bury, {})
         self.batches = Batches(
@@ -59,6 +76,8 @@ class Played:
         if failing:
             self._fail[failing[0]] -= 1
             self.after_failure()
+            if self._cancelled:
+                await cancel_its_own()
             raise ValueError(f"{failing[0]} fails")
         self.done.append(sequences)
 
@@ -216,6 +235,76 @@ def test_a_drain_does_not_wait_for_a_message_that_fails_meanwhile() -> None:
         assert played.runs == [[1]]
         assert played.batches.position == 1
         assert played.failures.failure is None
+
+    play(body)
+
+
+def test_a_run_whose_handler_others_have_cancelled_has_failed_and_is_tried_again() -> None:
+    async def body() -> None:
+        played = Played(failures={2: 2}, cancelled=True)
+        await played.batches.put(run_of(1, 8))
+        await played.until_idle()
+        assert played.processed() == list(range(1, 9))
+        assert played.batches.position == 9
+
+    play(body)
+
+
+def test_a_handler_that_others_cancel_for_good_holds_the_position_and_says_so() -> None:
+    async def body() -> None:
+        played = Played(failures={2: 99}, cancelled=True)
+        await played.batches.put(run_of(1, 8))
+        await played.until_idle()
+        assert played.processed() == [1]
+        assert played.batches.position == 2
+        assert "was cancelled, and not by its member" in str(played.failures.failure)
+
+    play(body)
+
+
+def test_a_batch_whose_thread_waited_for_a_cancelled_future_is_tried_again() -> None:
+    async def body() -> None:
+        calls: list[list[int]] = []
+
+        def handle(messages: Sequence[Message]) -> None:
+            calls.append([message.sequence for message in messages])
+            if len(calls) == 1:
+                future: Future[None] = Future()
+                future.cancel()
+                future.result()
+
+        with ThreadPoolExecutor(1) as pool:
+            played = Played()
+            played.batches._process = lambda messages: in_thread(pool, handle, messages)
+            await played.batches.put(run_of(1, 1))
+            await until(lambda: not played.batches.busy)
+        assert calls == [[1], [1]]
+        assert played.batches.position == 2
+
+    play(body)
+
+
+def test_a_run_that_is_cancelled_by_its_member_is_no_failure() -> None:
+    async def body() -> None:
+        played = Played(seconds=60)
+        await played.batches.put(run_of(1, 3))
+        await until(lambda: bool(played.runs))
+        played.batches.stop(cancel=True)
+        await until(lambda: not played.batches.busy)
+        assert played.runs == [[1, 2, 3]]
+        assert played.batches.position == 1
+        assert played.failures.failure is None
+
+    play(body)
+
+
+def test_what_was_done_of_a_run_that_was_taken_apart_and_stopped_is_counted() -> None:
+    async def body() -> None:
+        played = Played(failures={3: 99})
+        await played.batches.put(run_of(1, 3))
+        await played.until_idle()
+        assert played.batches.position == 3
+        assert played.batches.handled == 2
 
     play(body)
 

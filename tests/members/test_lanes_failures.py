@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable
 
+import pytest
 from msgspec import structs
 
 from echelon.errors import InvalidConfig, StreamNotFound, Unreachable
@@ -108,6 +109,7 @@ def test_a_parked_key_is_passed_over_until_it_is_taken_up_again(waits: bool) -> 
         await played.lanes.put(run_of("b", 6))
         await played.until_idle()
         assert played.done[-3:] == [2, 4, 6]
+        assert played.lanes.handled == 6
         assert not played.failures.parked
 
     play(body)
@@ -144,5 +146,54 @@ def test_a_message_that_is_to_be_retried_while_the_instance_is_fenced_is_not_los
         played.deadline = FAR
         await played.until_idle()
         assert played.done == [1, 2]
+
+    play(body)
+
+
+@BOTH
+def test_a_message_whose_handler_others_have_cancelled_has_failed_and_none_of_its_key_overtakes_it(waits: bool) -> None:
+    async def body() -> None:
+        played = Played(waits=waits, width=1, failures={2: 2}, failure=asyncio.CancelledError)
+        await played.lanes.put(run_of("aaaa"))
+        await played.until_idle()
+        await played.lanes.put(run_of("aa", 5))
+        await played.until_idle()
+        assert played.begun[b"a"] == [1, 2, 2, 2, 3, 4, 5, 6]
+        assert played.done == [1, 2, 3, 4, 5, 6]
+        assert played.lanes.handled == 6
+        assert not played.broken
+
+    play(body)
+
+
+@BOTH
+def test_a_handler_that_others_cancel_for_good_holds_the_position_and_says_so(waits: bool) -> None:
+    async def body() -> None:
+        played = Played(waits=waits, failures={2: 99}, failure=asyncio.CancelledError)
+        await played.lanes.put(run_of("abcabc"))
+        await until(lambda: played.failures.failure is not None)
+        await until(lambda: not played.lanes.busy)
+        assert "was cancelled, and not by its member" in str(played.failures.failure)
+        assert played.lanes.position == 2
+
+    play(body)
+
+
+def test_a_parked_key_is_not_taken_up_by_lanes_that_have_not_come_to_it() -> None:
+    played = Played()
+    played.failures.parked["b"] = 3
+    assert not played.lanes.unpark("b", 1)
+    assert played.failures.parked == {"b": 3}
+    assert played.lanes.unpark("b", 4)
+
+
+@BOTH
+def test_a_parked_message_that_is_not_begun_since_the_lanes_are_to_stop_has_not_failed(waits: bool) -> None:
+    async def body() -> None:
+        played = Played(waits=waits)
+        played.lanes.stop(cancel=True)
+        with pytest.raises(asyncio.CancelledError):
+            await played.lanes.handle_again(message(2, "b"))
+        assert not played.begun
 
     play(body)

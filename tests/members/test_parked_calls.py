@@ -28,7 +28,8 @@ RETRY, SKIP = Called(101, skip=False), Called(102, skip=True)
 class Parked:
     """A worker that stands behind stored messages, one letter each, of which those of the key k are parked.
 
-    Messages in `failing` fail once, those in `held` wait until they are taken out.
+    Messages in `failing` fail once, those in `held` wait until they are taken out. With `ends_all`, the handler ends
+    what it has begun when it is cancelled.
     """
 
     def __init__(self, keys: str = "kakbk", *, config: Config = CONFIG, position: int = 6) -> None:
@@ -36,6 +37,11 @@ class Parked:
         self.handled: list[int] = []
         self.failing: set[int] = set()
         self.held: set[int] = set()
+        self.cancelled: set[int] = set()
+        """Messages of which the handler waits, once, for what others have cancelled."""
+        self.ends_all = False
+        self.slow = False
+        """The tail gives no messages yet."""
         self.troubles: dict[int, Exception] = {}
         """What a read that comes to this message raises, once."""
         self.away = False
@@ -67,8 +73,15 @@ class Parked:
         )
 
     async def _handle(self, message: Message) -> None:
-        while message.sequence in self.held:
-            await asyncio.sleep(0.002)
+        try:
+            while message.sequence in self.held:
+                await asyncio.sleep(0.002)
+        except asyncio.CancelledError:
+            if not self.ends_all:
+                raise
+        if message.sequence in self.cancelled:
+            self.cancelled.remove(message.sequence)
+            raise asyncio.CancelledError
         if message.sequence in self.failing:
             self.failing.remove(message.sequence)
             raise ValueError(message.sequence)
@@ -78,6 +91,8 @@ class Parked:
         raise AssertionError
 
     async def _tail(self, position: int) -> AsyncGenerator[list[Message], None]:
+        while self.slow:
+            await asyncio.sleep(0.002)
         if messages := [message for message in self.stored if message.sequence >= position]:
             yield messages
         await asyncio.Event().wait()
@@ -192,6 +207,51 @@ def test_a_call_whose_answer_was_cancelled_is_answered_when_it_goes_on() -> None
         await parked.start()
         await parked.until_answered(RETRY, lambda: not parked.failures.parked)
         assert parked.handled == [1, 1, 3, 5]
+
+    play(body)
+
+
+def test_a_call_is_answered_when_it_goes_on_though_the_handler_ended_what_it_had_begun_when_it_was_cancelled() -> None:
+    async def body() -> None:
+        parked = Parked()
+        parked.held, parked.ends_all = {1}, True
+        await parked.start()
+        parked.worker.answer({"k": RETRY})
+        await asyncio.sleep(0.02)
+        await parked.stop(cancel=True)
+        assert (parked.handled, parked.failures.parked) == ([1], {"k": 1})
+        parked.held.clear()
+        await parked.start()
+        await parked.until_answered(RETRY, lambda: not parked.failures.parked)
+        assert parked.handled == [1, 1, 3, 5]
+        assert parked.worker.count() == 3
+
+    play(body)
+
+
+def test_a_parked_message_whose_handler_others_have_cancelled_has_failed_and_the_call_is_answered() -> None:
+    async def body() -> None:
+        parked = Parked()
+        parked.cancelled = {3}
+        await parked.start()
+        await parked.until_answered(RETRY, lambda: parked.failures.parked == {"k": 3})
+        assert parked.handled == [1]
+
+    play(body)
+
+
+def test_a_skip_that_comes_before_the_first_messages_do_is_answered_once_the_parked_ones_were_passed_over() -> None:
+    async def body() -> None:
+        parked = Parked("akka", position=1)
+        parked.failures.parked["k"] = 3
+        parked.slow = True
+        await parked.start()
+        parked.worker.answer({"k": SKIP})
+        await asyncio.sleep(0.02)
+        assert parked.failures.parked == {"k": 3}
+        parked.slow = False
+        await parked.until_answered(SKIP, lambda: not parked.failures.parked and len(parked.handled) > 1)
+        assert parked.handled == [1, 4]
 
     play(body)
 

@@ -10,12 +10,17 @@ import pytest
 from msgspec import Struct
 
 from echelon.errors import InvalidConfig, Unreachable
+from echelon.group.config import Config
 from echelon.group.world import Partition, World
+from echelon.members.batches import Batches
+from echelon.members.counters import Counters
+from echelon.members.failures import Failures
 from echelon.members.handlers import Handler, understand
+from echelon.members.options import Options
 from echelon.members.sinks.base import Place
 from echelon.members.transactions import Transactor
 from echelon.model import Message
-from tests.members.waiting import play
+from tests.members.waiting import play, until
 
 
 class Commit(Struct):
@@ -52,7 +57,7 @@ class ListSink:
 
     @asynccontextmanager
     async def transaction(self, _place: Place, *, epoch: int, begin: int) -> AsyncIterator[Commit]:
-        assert (epoch, begin) == (7, 1)
+        assert (epoch, begin) == (7, self.committed[-1] if self.committed else 1)
         yield Commit(self.results, self.committed)
 
 
@@ -90,5 +95,40 @@ def test_a_sink_that_cannot_be_reached_is_opened_at_last() -> None:
             opened = transactor(sink, lambda message, target: target.append(message), pool)
             await asyncio.wait_for(opened.open_at_last(), 30)
             assert opened.position == 2
+
+    play(body)
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["plain", "async"])
+def test_nothing_is_committed_past_a_message_whose_handler_others_have_cancelled(waits: bool) -> None:
+    async def body() -> None:
+        cancelled = {2}
+
+        def write(message: Message, target: list[int]) -> None:
+            if message.sequence in cancelled:
+                cancelled.remove(message.sequence)
+                raise asyncio.CancelledError
+            target.append(message.sequence)
+
+        async def write_waiting(message: Message, target: list[int]) -> None:
+            write(message, target)
+
+        async def bury(_message: Message, _error: Exception, _attempts: int) -> None:
+            raise AssertionError
+
+        with ThreadPoolExecutor(1) as pool:
+            sink = ListSink()
+            config = Config(streams=(), positions={}, retries=1, backoff=(0.001, 0.001))
+            batches = Batches(
+                transactor(sink, write_waiting if waits else write, pool).process,
+                1,
+                options=Options(batch_size=1),
+                failures=Failures(config, Counters(), bury, {}),
+                deadline=lambda: 1 << 60,
+                on_idle=lambda: None,
+            )
+            await batches.put(run_of(1, 4))
+            await until(lambda: not batches.busy)
+            assert (sink.results, sink.committed) == ([1, 2, 3], [2, 3, 4])
 
     play(body)

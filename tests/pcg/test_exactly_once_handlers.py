@@ -1,6 +1,7 @@
 """Exactly once: what becomes of a message whose handler fails, or breaks the transaction that it writes to."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -68,6 +69,20 @@ def lose_the_connection_and_swallow_that(cursor: Cursor) -> None:
         lose_the_connection(cursor)
 
 
+def lose_the_connection_and_raise_another_error(cursor: Cursor) -> None:
+    try:
+        lose_the_connection(cursor)
+    except psycopg.OperationalError as error:
+        raise RuntimeError("what libraries between the handler and psycopg do") from error
+
+
+def be_idle_for_too_long(cursor: Cursor) -> None:
+    cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 10")
+    while True:
+        time.sleep(0.1)
+        cursor.execute("SELECT 1")
+
+
 @pytest.mark.parametrize(
     ("mishap", "calls", "retries"),
     [
@@ -75,6 +90,8 @@ def lose_the_connection_and_swallow_that(cursor: Cursor) -> None:
         (swallow_an_error_behind_a_savepoint, [0, 1, 2], 0),
         (lose_the_connection, [0, 1, 1, 2], 0),
         (lose_the_connection_and_swallow_that, [0, 1, 1, 2], 0),
+        (lose_the_connection_and_raise_another_error, [0, 1, 1, 2], 0),
+        (be_idle_for_too_long, [0, 1, 1, 2], 0),
     ],
 )
 def test_a_message_whose_transaction_broke_in_the_handler_is_not_acknowledged_without_its_effect(
@@ -111,24 +128,104 @@ def test_a_message_whose_transaction_broke_in_the_handler_is_not_acknowledged_wi
     asyncio.run(run())
 
 
-def end_the_transaction(cursor: Cursor) -> None:
+def roll_back(cursor: Cursor) -> None:
     cursor.connection.rollback()
 
 
-@pytest.mark.parametrize("mishap", [swallow_an_error, end_the_transaction])
-def test_a_handler_that_left_nothing_to_prepare_is_told_what_to_do(
+def close_the_connection(cursor: Cursor) -> None:
+    cursor.connection.close()
+
+
+@pytest.mark.parametrize("mishap", [swallow_an_error, roll_back, close_the_connection])
+def test_a_handler_that_left_nothing_to_prepare_is_told_what_to_do_and_called_again(
     preparing_postgres: PostgresServer, mishap: Callable[[Cursor], None]
 ) -> None:
     async def run() -> None:
+        calls: list[str] = []
+
         async def work(cursor: Cursor) -> None:
+            calls.append("work")
+            if calls == ["work"]:
+                mishap(cursor)
+
+        async def acknowledge() -> None:
+            calls.append("ack")
+
+        async with PostgresLedger(preparing_postgres.conninfo) as ledger:
+            source = Source("S.g", mishap.__name__, "S.g/m")
+            with pytest.raises(InvalidConfig, match=r"message 7 .* savepoint"):
+                await ledger.process(source, 7, work, acknowledge)
+            assert calls == ["work"]
+            await ledger.process(source, 7, work, acknowledge)
+            assert calls == ["work", "work", "ack"]
+
+    asyncio.run(run())
+
+
+def commit(cursor: Cursor) -> None:
+    cursor.connection.commit()
+
+
+def commit_by_a_statement(cursor: Cursor) -> None:
+    cursor.execute("COMMIT")
+
+
+def commit_and_close(cursor: Cursor) -> None:
+    with cursor.connection:
+        pass
+
+
+def commit_and_fail(cursor: Cursor) -> None:
+    cursor.connection.commit()
+    raise ValueError("the rest of the effect is missing")
+
+
+@pytest.mark.parametrize("mishap", [commit, commit_by_a_statement, commit_and_close, commit_and_fail])
+def test_a_message_whose_handler_commits_by_itself_is_refused_and_not_acknowledged_when_it_is_tried_again(
+    preparing_postgres: PostgresServer, mishap: Callable[[Cursor], None]
+) -> None:
+    async def run() -> None:
+        calls: list[str] = []
+
+        async def work(cursor: Cursor) -> None:
+            calls.append("work")
             mishap(cursor)
 
         async def acknowledge() -> None:
             raise AssertionError("it must not be acknowledged")
 
         async with PostgresLedger(preparing_postgres.conninfo) as ledger:
-            with pytest.raises(InvalidConfig, match=r"message 7 .* savepoint"):
-                await ledger.process(Source("S.g", mishap.__name__, "S.g/m"), 7, work, acknowledge)
+            for _ in range(3):
+                with pytest.raises(InvalidConfig, match="the handler of message 7 has committed"):
+                    await ledger.process(Source("S.g", mishap.__name__, "S.g/m"), 7, work, acknowledge)
+            assert calls == ["work"]
+
+    asyncio.run(run())
+
+
+def test_a_handler_that_commits_by_itself_ends_the_member_and_its_message_stays(
+    nats_server: NatsServer, tmp_path: Path, preparing_postgres: PostgresServer
+) -> None:
+    async def run() -> None:
+        async with staged(nats_server.url, tmp_path) as stage:
+            await stage.create(stage.elastic(2, "m"))
+            await stage.publish(3, keys=1)
+            seen: list[int] = []
+
+            def handle(message: Message, cursor: Cursor) -> None:
+                write(cursor, stage.stream, message, "a")
+                seen.append(int(message.data))
+                if message.data == b"1":
+                    commit_and_fail(cursor)
+
+            ledger = PostgresLedger(preparing_postgres.conninfo)
+            options = Options(on_failure="dead_letter", ack_wait=1, retries=2, backoff=(0.01, 0.01), ledger=ledger)
+            member = Member(stage.groups, stage.stream, "g", "m", handle, options=options)
+            with pytest.raises(InvalidConfig, match="has committed"):
+                await asyncio.wait_for(member.run(), 20)
+            queue = await stage.groups.consumers.details(f"{stage.stream}-g")
+            assert (seen, member.counters.messages, queue.state.messages) == ([0, 1], 1, 2)
+            assert [number for number, _ in results(preparing_postgres, stage.stream)["k0"]] == [0, 1]
 
     asyncio.run(run())
 

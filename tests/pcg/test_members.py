@@ -165,6 +165,28 @@ def test_a_message_that_fails_is_retried_and_then_becomes_a_dead_letter(
     asyncio.run(run())
 
 
+def test_a_message_whose_handler_others_have_cancelled_is_retried(nats_server: NatsServer, tmp_path: Path) -> None:
+    async def run() -> None:
+        async with staged(nats_server.url, tmp_path) as stage:
+            await stage.create(stage.elastic(2, "m"))
+            calls: list[bytes] = []
+
+            async def handle(message: Message) -> None:
+                calls.append(message.data)
+                if message.data == b"3" and calls.count(b"3") == 1:
+                    await cancelled
+
+            cancelled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            cancelled.cancel()
+            stage.join("a", "m", options=Options(ack_wait=1, backoff=(0.01, 0.01)), handler=handle)
+            await stage.publish(6, keys=1)
+            await stage.until_all_handled()
+            assert calls == [b"0", b"1", b"2", b"3", b"3", b"4", b"5"]
+            check_order(stage)
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("max_ack_pending", [1, 10])
 def test_a_message_that_fails_for_good_ends_the_instance_and_is_not_passed(
     nats_server: NatsServer, tmp_path: Path, max_ack_pending: int

@@ -11,7 +11,7 @@ from echelon.pcg import Member, Options
 from tests.pcg.stage import staged
 
 
-def test_quick_and_slow_calls_and_one_that_times_out_come_in_order_and_the_event_loop_goes_on(
+def test_quick_and_slow_calls_and_those_that_time_out_or_are_cancelled_come_in_order_and_the_event_loop_goes_on(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     async def run() -> None:
@@ -27,6 +27,8 @@ def test_quick_and_slow_calls_and_one_that_times_out_come_in_order_and_the_event
                 threads.add(threading.get_ident())
                 if number == 5 and calls.count(5) == 1:
                     raise TimeoutError("the handler's own")
+                if number == 7 and calls.count(7) == 1:
+                    raise asyncio.CancelledError
                 if number in (10, 11, 50):
                     time.sleep(1)
 
@@ -40,8 +42,8 @@ def test_quick_and_slow_calls_and_one_that_times_out_come_in_order_and_the_event
                 longest, before = max(longest, time.monotonic() - before), time.monotonic()
             member.drain()
             await running
-            assert calls == [*range(6), *range(5, 60)]
-            assert member.counters.retries == 1
+            assert calls == [*range(6), 5, 6, 7, *range(7, 60)]
+            assert member.counters.retries == 2
             assert threading.get_ident() not in threads
             assert longest < 0.8, "a handler that takes a second held up the event loop"
 

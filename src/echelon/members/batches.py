@@ -7,6 +7,7 @@ from typing import Final
 
 from echelon.members.clock import now
 from echelon.members.failures import Failures, Verdict
+from echelon.members.handlers import is_cancelled, own_cancellation
 from echelon.members.options import Options
 from echelon.members.transactions import Refused
 from echelon.model import Message
@@ -116,13 +117,11 @@ class Batches:
             if not passes:
                 self._closed = self._stopped = True
                 return
-            self.position = run[-1].sequence + 1
-            self.handled += len(run)
             self._under_way = 0
             self._room.set()
 
     async def _settled(self, run: list[Message]) -> bool:
-        """Process a run; whether the position may pass it. Raises Refused, _Stopped."""
+        """Process a run, and let the position pass it; False if it may not. Raises Refused, _Stopped."""
         attempts = 1
         while (failure := await self._attempt(run)) is not None:
             if isinstance(failure, Refused):
@@ -130,16 +129,19 @@ class Batches:
             if len(run) > 1 and not self._failures.final:
                 return await self._taken_apart(run)
             verdict = await self._settle(run[0], failure, attempts)
+            if verdict == "done":
+                break
             if verdict != "retry":
-                return verdict == "done"
+                return False
             attempts += 1
+        self.position = run[-1].sequence + 1
+        self.handled += len(run)
         return True
 
     async def _taken_apart(self, run: list[Message]) -> bool:
         for message in run:
             if not await self._settled([message]):
                 return False
-            self.position = message.sequence + 1
         return True
 
     async def _attempt(self, run: list[Message]) -> Exception | None:
@@ -152,6 +154,10 @@ class Batches:
             raise _Stopped
         try:
             await self._process(run)
+        except asyncio.CancelledError as error:
+            if is_cancelled():
+                raise
+            return own_cancellation(error)
         except Exception as error:  # noqa: BLE001 - whatever a user's handler raises is its failure, not ours
             return error
         return None

@@ -71,6 +71,19 @@ def _unawaited(result: object) -> bool:
     return inspect.isawaitable(result)
 
 
+def is_cancelled() -> bool:
+    """Whether the current task was cancelled itself, rather than only what its handler waited for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+def own_cancellation(error: asyncio.CancelledError) -> Exception:
+    """The failure of a handler that raised this though nobody had cancelled its task."""
+    failure = RuntimeError("the handler was cancelled, and not by its member")
+    failure.__cause__ = error
+    return failure
+
+
 async def in_thread(pool: Executor, function: Callable[[Given], Result], given: Given) -> Result:
     """Have a thread of the pool call a function.
 

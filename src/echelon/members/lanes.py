@@ -109,7 +109,8 @@ class Lanes:
         """Take no more messages. `cancel`: begin none, and cancel coroutines; plain handlers end by themselves.
 
         Else what was begun ends, and so does all that lies before it: nothing is done that the position does not
-        count. (At most once everything that was put is handled, for nobody will do so later.)
+        count, unless a message fails meanwhile, which is not tried again here. (At most once everything that was put
+        is handled, for nobody will do so later.)
         """
         self._closed = True
         self._room.set()
@@ -212,13 +213,19 @@ class Lanes:
         self.handled -= len(messages)
 
     async def handle_again(self, message: Message) -> bool:
-        """Handle a parked message, apart from the lanes; whether it went well."""
-        done, _ = await self._handle_alone(message)
+        """Handle a parked message, apart from the lanes; whether it went well.
+
+        Raises CancelledError if it was not begun, since this is to stop.
+        """
+        done, failure = await self._handle_alone(message)
+        if not done and failure is None:
+            raise asyncio.CancelledError
+        self.handled += done
         return done
 
     def unpark(self, name: str, end: int) -> bool:
-        """Take a key up again if all its messages that were passed over lie before `end`."""
-        if self._passed.get(name, -1) >= end:
+        """Take a key up again if all its messages that were passed over, here or before, lie before `end`."""
+        if max(self._passed.get(name, -1), self._parked[name]) >= end:
             return False
         del self._parked[name]
         self._passed.pop(name, None)

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from typing import Final
 
 from echelon.members.clock import now
-from echelon.members.handlers import Call, check_result, in_thread
+from echelon.members.handlers import Call, check_result, in_thread, is_cancelled, own_cancellation
 from echelon.model import Message
 
 SLICE: Final = 0.01
@@ -60,7 +60,9 @@ class Slices:
                     break
                 await handler(message)
                 index += 1
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            if not is_cancelled():
+                return index, own_cancellation(error)
             self._on_cancelled(messages[:index])
             raise
         except Exception as error:  # noqa: BLE001 - whatever a user's handler raises is its failure, not ours
@@ -81,6 +83,8 @@ class Slices:
                 if result is not None:
                     check_result(result)
                 index += 1
+        except asyncio.CancelledError as error:
+            return index, own_cancellation(error)
         except Exception as error:  # noqa: BLE001 - as above
             return index, error
         self._note_pace(time.perf_counter() - began, index)

@@ -10,6 +10,12 @@ from typing import Any, Protocol, Self
 
 from msgspec import Struct
 
+from echelon.errors import InvalidConfig
+
+
+class Committed(InvalidConfig):
+    """A handler has committed by itself. The member ends: a part of the message's effect may be in the database."""
+
 
 class Source(Struct, frozen=True):
     """Where messages come from, and who processes them.

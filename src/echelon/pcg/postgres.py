@@ -10,11 +10,12 @@ from typing import Any, Final, Literal, Self, TypeVar
 
 from echelon.errors import Denied, InvalidConfig, MissingComponent, Unreachable
 from echelon.members.handlers import in_thread
-from echelon.pcg.ledger import Source
+from echelon.pcg.ledger import Committed, Source
 
 try:
     import psycopg
     from psycopg import sql
+    from psycopg.pq import TransactionStatus
 except ModuleNotFoundError as missing:
     raise MissingComponent("psycopg is not installed", remedy="Run: pip install 'echelon[postgres]'") from missing
 
@@ -29,6 +30,7 @@ _CREATE: Final = """
     )
 """
 _CLAIM: Final = "INSERT INTO {table} (source, identity, sequence) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
+_IS_THERE: Final = "SELECT FROM {table} WHERE source = %s AND identity = %s AND sequence = %s"
 # Held while the table is made: CREATE TABLE IF NOT EXISTS alone fails if two do it at once. Any number will do.
 _MAKING: Final = 7_262_018_444
 # Who held the seat before, and may be frozen in the middle of a transaction.
@@ -47,22 +49,28 @@ class PostgresLedger:
 
     Handlers get a psycopg cursor and write with it, in any thread (a coroutine function blocks its event loop
     meanwhile); they must not end the transaction. A handler that catches an error of PostgreSQL's needs a savepoint,
-    `with cursor.connection.transaction()`, around what may fail; without one it has failed. That the connection is lost
-    is no failure of the handler: the message comes again. The server needs `max_prepared_transactions` of at least the
-    number of members, better twice that. Rows of `table` may be deleted when they are older than any process could be
-    suspended; each is some 100 bytes.
+    `with cursor.connection.transaction()`, around what may fail; without one it has failed. So has one that rolls back.
+    One that commits, by a method or a statement, ends the member with `Committed`: the message is not acknowledged as
+    done, and the handler is not called again for it. That is noticed unless it begins another transaction, or the
+    connection is lost, before it ends. That the connection is lost is no failure of the handler, whatever it raises
+    then: the message comes again. The server needs `max_prepared_transactions` of at least the number of members,
+    better twice that. Rows of `table` may be deleted when they are older than any process could be suspended; each is
+    some 100 bytes.
     """
 
     def __init__(self, conninfo: str, *, table: str = "echelon_messages", timeout: float = 10.0) -> None:
         self._conninfo = conninfo
         names = sql.Identifier(*table.split("."))
-        self._create, self._claim = (sql.SQL(each).format(table=names) for each in (_CREATE, _CLAIM))
+        statements = (_CREATE, _CLAIM, _IS_THERE)
+        self._create, self._claim, self._is_there = (sql.SQL(each).format(table=names) for each in statements)
         self._timeout = timeout
         self._instance = uuid.uuid4().hex
         self._connection: Connection | None = None
         self._seat = ""
         self._prepared = ""
         """What this instance has prepared and not committed yet."""
+        self._ended = ""
+        """The message whose handler was the last, if it has ended the transaction itself."""
         self._left: dict[int, list[str]] = {}
         """What others have prepared, by the sequence of the message, of messages that will be delivered again."""
 
@@ -102,23 +110,38 @@ class PostgresLedger:
     ) -> None:
         """Let `work` write the results of a message, prepare, acknowledge, commit, as `Ledger.process` says."""
         name = f"{_prefix(source)}/{sequence}/{self._instance}"
-        if name != self._prepared and await self._run(partial(self._begin, source, sequence)):
-            try:
-                await work(self._cursor)
-                await self._run(partial(self._prepare, name, sequence))
-            except BaseException as error:
-                is_lost = self._cursor.connection.closed
-                # Nothing is acknowledged, so this instance may take it back, also if it was prepared.
-                with suppress(Unreachable):
-                    await self._run(partial(self._take_back, name))
-                if is_lost and isinstance(error, psycopg.OperationalError):
-                    raise _away(error) from error
-                raise
-            self._prepared = name
+        if name != self._prepared:
+            if await self._run(partial(self._begin, source, sequence)):
+                await self._work(source, sequence, name, work)
+            elif name == self._ended:
+                raise _committed(sequence)
         await acknowledge()
         if self._prepared:
             await self._run(partial(self._end, self._prepared, "COMMIT"))
             self._prepared = ""
+
+    async def _work(self, source: Source, sequence: int, name: str, work: Callable[[Cursor], Awaitable[None]]) -> None:
+        """Call `work` and prepare what it wrote. If that fails nothing is left of it, unless `work` has committed."""
+        connection = self._cursor.connection
+        try:
+            try:
+                await work(self._cursor)
+            finally:
+                self._ended = name if _is_ended(connection) else ""
+            await self._run(partial(self._prepare, name, sequence))
+        except BaseException as error:
+            is_lost = connection.broken
+            # Nothing is acknowledged, so this instance may take it back, also if it was prepared.
+            with suppress(Unreachable):
+                await self._run(partial(self._take_back, name))
+            if not isinstance(error, Exception):
+                raise
+            if is_lost and not isinstance(error, Unreachable):
+                raise _away(error) from error
+            if self._ended == name and await self._run(partial(self._find_claim, source, sequence)):
+                raise _committed(sequence) from error
+            raise
+        self._prepared = name
 
     async def _run(self, work: Callable[[], T]) -> T:
         """Do something in the thread; who is cancelled waits for its end."""
@@ -180,16 +203,22 @@ class PostgresLedger:
             connection.execute("ROLLBACK")
         return claimed
 
+    def _find_claim(self, source: Source, sequence: int) -> bool:
+        values = (source.name, source.identity, sequence)
+        return self._connect().execute(self._is_there, values).rowcount == 1
+
     def _prepare(self, name: str, sequence: int) -> None:
         self._cursor.close()
-        # If the connection was lost, so is the transaction: a new one would have nothing to prepare.
-        done = self._cursor.connection.execute(sql.SQL("PREPARE TRANSACTION {}").format(name))
-        # Where there is nothing to prepare, PostgreSQL rolls back, and does not call that an error.
-        if done.statusmessage != "PREPARE TRANSACTION":
-            raise InvalidConfig(
-                f"PostgreSQL rolled back message {sequence} as its handler caught an error, or ended the transaction",
-                remedy="Raise the error, or put what may fail into a savepoint: with cursor.connection.transaction()",
-            )
+        if not self._ended:
+            # If the connection was lost, so is the transaction: a new one would have nothing to prepare.
+            done = self._cursor.connection.execute(sql.SQL("PREPARE TRANSACTION {}").format(name))
+            # After an error that was caught PostgreSQL rolls back, and does not call that an error.
+            if done.statusmessage == "PREPARE TRANSACTION":
+                return
+        raise InvalidConfig(
+            f"message {sequence} has no transaction any more: its handler caught an error of PostgreSQL's, or ended it",
+            remedy="Raise the error, or put what may fail into a savepoint: with cursor.connection.transaction()",
+        )
 
     def _take_back(self, name: str) -> None:
         self._connect().rollback()
@@ -209,8 +238,23 @@ def _prefix(source: Source) -> str:
     return f"echelon/{_digest(f'{source.name} {source.identity}')}"
 
 
-def _away(error: psycopg.Error) -> Unreachable:
+def _is_ended(connection: Connection) -> bool:
+    """Whether a transaction that was begun there was ended since, other than by the loss of the connection."""
+    if connection.closed:
+        return not connection.broken
+    return connection.info.transaction_status is TransactionStatus.IDLE
+
+
+def _away(error: Exception) -> Unreachable:
     return Unreachable(f"PostgreSQL: {str(error).strip()}", remedy="Check that it runs")
+
+
+def _committed(sequence: int) -> Committed:
+    return Committed(
+        f"the handler of message {sequence} has committed by itself; what it wrote until then is in the database",
+        remedy="Let it leave the transaction open. A process that is started anew takes the message for done, unless "
+        "you delete the message's row from the ledger's table",
+    )
 
 
 def _disabled() -> InvalidConfig:

@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from echelon.brokers.nats.pull_message import Pulled
 from echelon.errors import Unreachable
-from echelon.members.handlers import check_result, ended, in_thread
+from echelon.members.handlers import check_result, ended, in_thread, is_cancelled, own_cancellation
 from echelon.model import Message
-from echelon.pcg.ledger import Ledger, Source
+from echelon.pcg.ledger import Committed, Ledger, Source
 from echelon.pcg.session import Session
 from echelon.pcg.work import Work
 
@@ -110,6 +110,12 @@ class Strictly:
                 result = await self._call_plainly(message)
                 if result is not None:
                     check_result(result)
+        except asyncio.CancelledError as error:
+            if is_cancelled():
+                raise
+            return own_cancellation(error)
+        except Committed:
+            raise  # To try again, or to set the message aside, would hide that a part of its effect is there.
         except Exception as error:  # noqa: BLE001 - whatever a user's handler raises is its failure, not ours
             return error
         return None
