@@ -1,6 +1,6 @@
 """A member in ten lines: prints what it gets, until Ctrl-C, which drains.
 
-$ echelon create first SENSORS --key 'tokens:sensor.*.*:1' --partitions 12 --start earliest
+$ echelon create first SENSORS --key 'tokens:sensor.*.*:1' --partitions 4 --start earliest
 $ python examples/first_member.py
 """
 

@@ -55,6 +55,7 @@ def test_cuts_are_taken_listed_shown_and_retired(place: Place, crew: str) -> Non
     place.echelon("cut", "retire", crew, cut, given="n\n", code=10)
     place.echelon("cut", "retire", crew, cut, "--force")
     assert place.rows("cut", "list", crew) == []
+    assert place.echelon("cut", "list", crew, "-o", "csv").out.startswith("cut,taken,")
     place.echelon("cut", "retire", crew, cut, "--force", code=3)
 
 

@@ -62,7 +62,7 @@ def test_making_a_group_again_does_nothing_unless_it_differs(place: Place) -> No
     [made] = place.rows(*words, "--members", "m1,m2")
     assert (made["state"], made["seats"], made["partitions"]) == ("empty", 2, 4)
     assert place.shown(*words, "--members", "m1,m2") == [made]
-    assert "configured otherwise" in place.echelon(*words, "--members", "m1", code=4).err
+    assert "with other settings: members" in place.echelon(*words, "--members", "m1", code=4).err
 
 
 def test_a_group_with_every_choice(place: Place) -> None:
@@ -83,7 +83,10 @@ def test_a_group_with_every_choice(place: Place) -> None:
     ("words", "code", "told"),
     [
         (["g", "no-such-stream", "-p", "2"], 3, "no-such-stream"),
-        (["bad name", "STREAM", "-p", "2"], 2, "'bad name' cannot name a group"),
+        (["bad name", "STREAM"], 2, "'bad name' cannot name a group"),
+        (["g", "STREAM"], 2, "no partitions of its own"),
+        (["g", "STREAM", "-p", "2", "--members", "a,b,a"], 2, "the member a is named twice"),
+        (["g", "STREAM", "-p", "2", "--key", "tokens:other.*:1"], 2, "no subject of the stream"),
         (["g", "STREAM", "-p", "2", "--key", "colour"], 2, "'colour' is no key"),
         (["g", "STREAM", "-p", "2", "--interval", "soon"], 2, "'soon' is no duration"),
         (["g", "STREAM", "-p", "2", "--set", "colour=red"], 2, "'colour=red' is no setting"),

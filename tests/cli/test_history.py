@@ -99,6 +99,18 @@ def test_events_are_told(place: Place, crew: str) -> None:
     assert json.loads(line["details"]) == rows[0]["details"]
 
 
+def test_of_a_group_that_fell_silent_nothing_is_told_without_saying_so(place: Place) -> None:
+    group = place.group(None, "--members", "m1")
+    place.launch(group, f"{group}-a", "m1")
+    place.until(lambda: {row["state"] for row in place.rows("partitions", group)} == {"owned"})
+    place.kill(f"{group}-a")
+    place.until(lambda: place.one("info", group)["state"] == "silent")
+    for words in (("why", group, "0"), ("lag", group), ("members", group), ("partitions", group)):
+        assert f"{group} is silent" in place.echelon(*words).err
+    assert "Start a member" in place.echelon("cut", "take", group, code=4).err
+    assert "is silent" not in place.echelon("why", group, "0", "--at", "0s").err
+
+
 def test_of_events_that_are_followed_without_a_time_only_those_come_that_are_new(place: Place) -> None:
     group = place.group()
     place.echelon("pause", group)

@@ -27,6 +27,7 @@ def test_messages_are_printed_and_count(place: Place) -> None:
         mine += [int(word[3]) for word in words if word[2] == key]
         assert mine == sorted(mine)
     assert "Did you mean m1?" in place.echelon("join", group, "-m", "m11", code=3).err
+    assert "Leave out -m" in place.echelon("join", place.group(stream), "-m", "m1", code=2).err
 
 
 def test_a_signal_ends_it_in_order(place: Place) -> None:

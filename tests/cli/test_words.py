@@ -177,7 +177,7 @@ def test_every_error_has_an_exit_code() -> None:
         "Unreachable": 5,
         "Denied": 6,
         "StreamNotFound": 3,
-        "NotPartitionable": 1,
+        "NotPartitionable": 2,
         "OutOfRange": 1,
         "TooLarge": 1,
         "StorageFull": 1,

@@ -53,9 +53,11 @@ def _local_server() -> str:
     up = [s for s in (NatsServer(default_data("nats")), KafkaServer(default_data("kafka"))) if s.status() == "up"]
     if len(up) == 1:
         return up[0].url
-    said = "both local servers are up" if up else "no broker is named, and no local server is up"
+    if up:
+        urls = " or ".join(server.url for server in up)
+        raise InvalidConfig("both local servers are up", remedy=f"Say which: --broker {urls}, or set ECHELON_URL")
     raise InvalidConfig(
-        said,
+        "no broker is named, and no local server is up",
         remedy="Say --broker nats://host:4222 or kafka://host:9092, set ECHELON_URL, make a context (echelon context "
         "add), or start a server here (echelon local up nats)",
     )

@@ -92,10 +92,12 @@ def create(  # noqa: PLR0913 - a group has that many choices
     max_buffered_msgs and max_buffered_bytes with --set.
     """
     from echelon.cli.times import duration
-    from echelon.group.config import Config
+    from echelon.group.config import Config, check_group_name
     from echelon.ops.listing import is_native
 
     seats, mapped = tuple(split(members or "")), pairs(mapping or [])
+    if twice := [name for name in seats if seats.count(name) > 1]:
+        raise InvalidConfig(f"the member {twice[0]} is named twice", remedy="Name each once")
     if is_native(group) and not _is_kafka(ctx):
         from echelon.cli.native_create import create_native, native_config
         from echelon.keys import parse_key
@@ -111,6 +113,8 @@ def create(  # noqa: PLR0913 - a group has that many choices
             "only a JetStream-native group is static" if static else "say which streams the group is to be over",
             remedy=f"Call it STREAM.{group}" if static else f"As: echelon create {group} STREAM",
         )
+    check_group_name(group)
+    begin = _start(start)
     options: dict[str, object] = {
         "delivery": delivery,
         "on_failure": on_failure,
@@ -128,7 +132,7 @@ def create(  # noqa: PLR0913 - a group has that many choices
         from echelon.ops.status import group_row
 
         wanted = [stream(name, ctx, partitions, key, partitioning) for name in streams]
-        world = await create_group(broker, group, wanted, start=_start(start), **options)
+        world = await create_group(broker, group, wanted, start=begin, **options)
         return group_row(group, world, now())
 
     show([run(ctx, work)], output)

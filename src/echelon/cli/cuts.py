@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from echelon.cli.connection import ForceOption, GroupArgument, administer, confirm, run, world_of
+from echelon.cli.connection import ForceOption, GroupArgument, administer, confirm, now, run, world_of
 from echelon.cli.output import Format, FormatOption, show
 from echelon.errors import UnknownName, WrongState
 
@@ -24,11 +24,17 @@ def take(ctx: typer.Context, group: GroupArgument, output: FormatOption = Format
 
     async def work(broker: "Broker") -> "list[CutRow]":
         from echelon.ops import kept
+        from echelon.ops.status import is_silent
 
         async with await administer(broker, group, "cut") as admin:
             world = admin.world
             if world.paused is not None:
                 raise WrongState(f"{group} is paused", remedy=f"Resume it first: echelon resume {group}")
+            if is_silent(world, now()):
+                raise WrongState(
+                    f"{group} is silent: who is to drain for a cut is gone, or cut off from the broker",
+                    remedy=f"Start a member first; see: echelon members {group}",
+                )
             if world.cut is not None:
                 raise WrongState(f"the cut {world.cut.sequence} of {group} is under way", remedy="Wait for its end")
             assert world.config is not None
@@ -47,7 +53,9 @@ def list_cuts(ctx: typer.Context, group: GroupArgument, output: FormatOption = F
 
         return kept.cuts(await world_of(broker, group, "cut"))
 
-    show(run(ctx, work), output, empty=f"{group} has no cuts; take one with: echelon cut take {group}")
+    from echelon.ops.kept import CutRow
+
+    show(run(ctx, work), output, like=CutRow, empty=f"{group} has no cuts; take one with: echelon cut take {group}")
 
 
 @app.command("show")

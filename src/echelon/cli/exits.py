@@ -17,6 +17,7 @@ TERMINATED: Final = 143
 _CODES: Final[dict[type[EchelonError], int]] = {
     EchelonError: 1,
     errors.InvalidConfig: 2,
+    errors.NotPartitionable: 2,
     errors.UnknownName: 3,
     errors.GroupNotFound: 3,
     errors.StreamNotFound: 3,

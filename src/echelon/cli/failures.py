@@ -37,7 +37,9 @@ def list_parked(ctx: typer.Context, group: GroupArgument, output: FormatOption =
 
         return kept.parked(await world_of(broker, group, "parked keys"))
 
-    show(run(ctx, work), output, empty=f"no key of {group} is parked")
+    from echelon.ops.kept import ParkedRow
+
+    show(run(ctx, work), output, like=ParkedRow, empty=f"no key of {group} is parked")
 
 
 @parked_app.command("retry")
@@ -116,7 +118,9 @@ def list_dead(ctx: typer.Context, group: GroupArgument, output: FormatOption = F
 
         return await dead.list_dead(broker, await _origin(ctx, broker, group))
 
-    show(run(ctx, work), output, empty=f"{group} has no dead letters")
+    from echelon.ops.dead import DeadLetter
+
+    show(run(ctx, work), output, like=DeadLetter, empty=f"{group} has no dead letters")
 
 
 @dead_app.command("retry")

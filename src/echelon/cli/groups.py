@@ -40,7 +40,9 @@ def ls(
         for row in rows:
             typer.echo(as_mapping(row)["group"])
     else:
-        show(rows, output, empty="there are no groups; make one with: echelon create")
+        from echelon.ops.status import GroupRow
+
+        show(rows, output, like=GroupRow, empty="there are no groups; make one with: echelon create")
 
 
 def info(ctx: typer.Context, group: GroupArgument, output: FormatOption = Format.table) -> None:

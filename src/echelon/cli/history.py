@@ -7,6 +7,7 @@ import typer
 
 from echelon.cli.connection import GroupArgument, now, run
 from echelon.cli.output import Format, FormatOption, one_by_one, show, show_one
+from echelon.cli.progress import tell_silence
 from echelon.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -70,8 +71,10 @@ def events(
     if follow:
         run(ctx, watch)
     else:
+        from echelon.ops.events import EventRow
+
         rows = [row for row in run(ctx, past) if _is_after(row.time, begin) and (not kind or row.kind in kind)]
-        show(rows, output, empty=f"nothing happened to {group}", wide=("id", "details"))
+        show(rows, output, like=EventRow, empty=f"nothing happened to {group}", wide=("id", "details"))
 
 
 def _check_kinds(kinds: Collection[str]) -> None:
@@ -119,7 +122,11 @@ def history(
         return rows
 
     wide = ("partition", "name", "instance", "epoch", "record", "by") if partition is not None else ()
-    show(run(ctx, work), output, empty=f"nothing happened to {partition or group}", wide=wide)
+    from echelon.ops.changes import Change
+    from echelon.ops.history import HistoryRow
+
+    like = Change if partition is not None else HistoryRow
+    show(run(ctx, work), output, like=like, empty=f"nothing happened to {partition or group}", wide=wide)
 
 
 def why(
@@ -133,10 +140,14 @@ def why(
     moment = _since(at)
 
     async def work(broker: "Broker") -> "Answer":
+        from echelon.members.follower import read_world
         from echelon.ops.listing import find_log
         from echelon.ops.why import ask
 
-        return await ask(await find_log(broker, group, "history, so nobody knows why"), partition, moment)
+        log = await find_log(broker, group, "history, so nobody knows why")
+        if moment is None:
+            tell_silence(group, (await read_world(log))[0])
+        return await ask(log, partition, moment)
 
     answer = run(ctx, work)
     if output is Format.table:

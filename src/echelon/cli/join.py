@@ -1,5 +1,6 @@
 """`join`: sit in a group and print its messages."""
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from echelon.brokers.base import Broker
+    from echelon.group.world import World
     from echelon.model import Message
 
 
@@ -46,7 +48,7 @@ def join(
         from echelon.group.records import Profile
         from echelon.members.iterate import messages
 
-        await _check(broker, group, member)
+        _tell_waiting(group, await _check(broker, group, member), member)
         given = messages(broker, group, Profile(name or os.uname().nodename, member, priority), signals=True)
         printed, show = 0, _printer(output)
         async with aclosing(given):  # It leaves the seat before the broker is closed, also when nobody reads any more.
@@ -70,14 +72,29 @@ async def _settle(given: "AsyncGenerator[Message, None]") -> None:
     await asyncio.gather(following, return_exceptions=True)
 
 
-async def _check(broker: "Broker", group: str, member: str | None) -> None:
-    """Raise UnknownName, with the names that look alike, unless the group has that seat."""
+async def _check(broker: "Broker", group: str, member: str | None) -> "World":
+    """The world. Raises UnknownName, with the names that look alike, unless the group has that seat."""
     from echelon.ops.listing import suggestion
 
     world = await world_of(broker, group, "seat")
-    if member is not None and not world.auto and member not in world.seats:
+    if member is not None and world.auto:
+        raise InvalidConfig(
+            f"{group} has no list of members: each instance has a seat of its own", remedy="Leave out -m"
+        )
+    if member is not None and member not in world.seats:
         remedy = suggestion(member, list(world.seats), f"members {group}")
         raise UnknownName(f"{group} has no member {member}", remedy=remedy)
+    return world
+
+
+def _tell_waiting(group: str, world: "World", member: str | None) -> None:
+    """Say on a terminal why no message comes yet."""
+    if not sys.stderr.isatty():
+        return
+    if world.paused is not None:
+        typer.echo(f"{group} is paused; messages come after: echelon resume {group}", err=True)
+    elif not world.auto and all(world.holder(seat) for seat in ([member] if member else world.seats)):
+        typer.echo(f"standing by: somebody holds {f'the seat of {member}' if member else 'every seat'}", err=True)
 
 
 def _printer(output: Format) -> "Callable[[Message], None]":

@@ -24,18 +24,20 @@ _ID: Final = re.compile("[0-9a-f]{32}")
 _WARY: Final = {"paused", "unknown", "moving", "waiting", "held", "cutting", "empty"}
 
 
-def show(rows: Sequence[object], form: Format, *, empty: str = "", wide: Collection[str] = ()) -> None:
+def show(
+    rows: Sequence[object], form: Format, *, empty: str = "", like: type | None = None, wide: Collection[str] = ()
+) -> None:
     """Print rows of the same columns: mappings, or structs whose fields are the columns. `wide` are not in a table.
 
     What is None is `-` in a table, and columns of which nothing is known are left out. Where a table would have no
-    rows, `empty` is told on stderr instead.
+    rows, `empty` is told on stderr instead; CSV has then the columns of the struct `like`.
     """
     found = [as_mapping(row) for row in rows]
     match form:
         case Format.json:
             typer.echo(json.dumps([_plain(row) for row in found], indent=2))
         case Format.csv:
-            _show_csv(found)
+            _show_csv(found, getattr(like, "__struct_fields__", ()))
         case Format.table if found:
             typer.echo("\n".join(table(found, wide)))
         case Format.table if empty:
@@ -97,17 +99,17 @@ def as_mapping(row: object) -> Mapping[str, object]:
     return {name: getattr(row, name) for name in fields}
 
 
-def _show_csv(rows: Sequence[Mapping[str, object]], *, head: bool = True) -> None:
+def _show_csv(rows: Sequence[Mapping[str, object]], columns: Sequence[str] = (), *, head: bool = True) -> None:
     import csv
     import io
 
     text = io.StringIO()
-    if rows:
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        if head:
-            writer.writeheader()
-        for row in rows:
-            writer.writerow({name: _csv(value) for name, value in row.items()})
+    names = list(rows[0]) if rows else columns
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    if head and names:
+        writer.writeheader()
+    for row in rows:
+        writer.writerow({name: _csv(value) for name, value in row.items()})
     typer.echo(text.getvalue(), nl=False)
 
 

@@ -36,7 +36,7 @@ def partitions(ctx: typer.Context, group: GroupArgument, output: FormatOption = 
 
     world, rows = run(ctx, work)
     show(rows, output)
-    _tell_silence(group, world)
+    tell_silence(group, world)
 
 
 def lag(
@@ -58,6 +58,8 @@ def lag(
         from echelon.ops import progress
 
         world = await world_of(broker, group, "lag")
+        if not is_watched:
+            tell_silence(group, world)
         return progress.lag(world, await _ends(broker, group, world), now())
 
     if is_watched:
@@ -74,7 +76,8 @@ async def _ends(broker: "Broker", group: str, world: "World") -> "dict[str, Ends
     return await read_ends(broker, group, world.config, positions)
 
 
-def _tell_silence(group: str, world: "World") -> None:
+def tell_silence(group: str, world: "World") -> None:
+    """Say on stderr that nobody writes to the log of a group, if so: what it says of owners is not so any more."""
     from echelon.ops.status import is_silent
 
     if is_silent(world, now()):

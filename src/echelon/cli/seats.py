@@ -7,6 +7,7 @@ import typer
 from echelon.cli.connection import GroupArgument, administer, now, run
 from echelon.cli.native import add_native, drop_native, map_native, step_down_native, view_native
 from echelon.cli.output import Format, FormatOption, show
+from echelon.cli.progress import tell_silence
 from echelon.errors import InvalidConfig, WrongState
 
 if TYPE_CHECKING:
@@ -29,11 +30,12 @@ MembersArgument = Annotated[list[str], typer.Argument(metavar="MEMBER", help="Th
 def members(ctx: typer.Context, group: GroupArgument, output: FormatOption = Format.table) -> None:
     """Show who holds the seats of a group, and who stands by."""
     from echelon.ops.listing import is_native
+    from echelon.ops.status import MemberRow
 
     if is_native(group):
         from echelon.ops import native
 
-        show(view_native(ctx, group, native.members), output, empty=f"{group} has no members")
+        show(view_native(ctx, group, native.members), output, like=MemberRow, empty=f"{group} has no members")
         return
 
     async def work(broker: "Broker") -> "list[MemberRow]":
@@ -44,10 +46,11 @@ def members(ctx: typer.Context, group: GroupArgument, output: FormatOption = For
 
         log = await find_log(broker, group, "members")
         world, entries = await read_world(log)
+        tell_silence(group, world)
         times = await times_of(log, entries, {seat.epoch for seat in world.seats.values()})
         return status.members(world, now(), times)
 
-    show(run(ctx, work), output, empty=f"nobody is in {group}")
+    show(run(ctx, work), output, like=MemberRow, empty=f"nobody is in {group}")
 
 
 @member_app.command("add")

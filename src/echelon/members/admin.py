@@ -70,8 +70,10 @@ async def create_group(
         await log.append(encode(made), admin=True)
         await admin.open()
     found = admin.world.config
-    if found is None or structs.replace(found, positions=config.positions) != config:
-        raise GroupExists(f"there is a group {group} already, and it is configured otherwise")
+    others = [name for name in Config.__struct_fields__ if getattr(found, name, None) != getattr(config, name)]
+    if others and others != ["positions"]:
+        names = ", ".join(name for name in others if name != "positions")
+        raise GroupExists(f"there is a group {group} already, with other settings: {names}")
     return admin.world
 
 
