@@ -3,7 +3,7 @@
 EchelonError
 ├── InvalidConfig            something the user chose is not allowed
 │   └── InvalidPriority      JetStream has no such priority group, or does not allow it here
-├── UnknownName              a member, partition, cut or context that was named is not there
+├── UnknownName              a member, partition, cut, context or table that was named is not there
 ├── MissingComponent         a program or library that is needed is not on this machine
 ├── GroupError
 │   ├── GroupExists          a group of that name is there, and it is another one
@@ -51,7 +51,7 @@ class InvalidPriority(InvalidConfig):
 
 
 class UnknownName(EchelonError):
-    """A member, partition, cut or context that was named is not there; nothing was done."""
+    """A member, partition, cut, context or table that was named is not there; nothing was done."""
 
 
 class MissingComponent(EchelonError):

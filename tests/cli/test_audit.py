@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pyspark.errors import PySparkException
 
 from echelon.cli.audit import show_audit
 from echelon.cli.output import Format
@@ -41,6 +42,47 @@ def test_an_audit_with_a_real_spark_names_what_is_lost_and_what_is_there_twice(p
         counts, offenders = _parsed(several.run(*words, code=11))
     assert counts == _COUNTS
     assert sorted(offenders) == [("duplicated", *doubled), ("lost", *lost)]
+
+
+@pytest.fixture
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that is started fails the test."""
+    monkeypatch.setattr("echelon.spark.session.build_session", lambda *_, **__: pytest.fail("Spark was started"))
+
+
+@pytest.mark.usefixtures("without_spark")
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["--stream", "NOWHERE"], 3, "there is no stream NOWHERE"),
+        (["--postgres", "postgresql://alice:wonderland@127.0.0.1:1/x", "--table", "t"], 5, "PostgreSQL at 127.0.0.1: "),
+        (["--postgres", "wonderland", "--table", "t"], 2, "that is no PostgreSQL connection string"),
+        (["--delta", "FOLDER/nothing"], 3, "there is no Delta table at FOLDER/nothing"),
+        (["--delta", "FOLDER"], 3, "there is no Delta table at FOLDER"),
+        (["--delta", "FOLDER/file"], 1, "the Delta table FOLDER/file: "),
+        (["--delta", "FOLDER/colours"], 2, "the Delta table FOLDER/colours has no columns partition and sequence"),
+        (["--delta", "nowhere://x"], 3, "there is no Delta table at nowhere://x"),
+    ],
+)
+def test_a_sink_that_cannot_be_audited_is_told_before_spark_starts(
+    place: Place, quiet: str, tmp_path: Path, words: list[str], code: int, told: str
+) -> None:
+    (tmp_path / "file").touch()
+    write_deltalake(tmp_path / "colours", pa.table({"colour": ["red"]}))
+    done = place.echelon("audit", quiet, *(word.replace("FOLDER", str(tmp_path)) for word in words), code=code)
+    assert done.err.startswith(f"error: {told.replace('FOLDER', str(tmp_path))}")
+    assert "wonderland" not in done.err
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_that_spark_fails_is_told_in_a_line(place: Place, quiet: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise PySparkException("[FAILED] pages\n  File x.py\nechelon.errors.OutOfRange: 5 is gone\nof Java")
+
+    monkeypatch.setattr("echelon.spark.session.build_session", fails)
+    stream = place.stream()
+    done = place.echelon("audit", quiet, "--stream", stream.name, code=1)
+    assert done.err == "error: the audit failed: echelon.errors.OutOfRange: 5 is gone\n"
 
 
 def test_an_audit_is_shown_in_each_form(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,7 @@ from tests.spark.jvm import quick_java
 
 _MESSAGES = 300
 _MORE = 200
+_ENDING = ["draining", "left the seat of m1"]
 
 _PIPELINE = """\
 from echelon.spark import DeltaSink, pipeline
@@ -130,6 +131,9 @@ def test_a_pipeline_runs_until_ctrl_c_and_an_audit_counts_from_a_reset_that_kept
         os.killpg(running.pid, signal.SIGINT)  # As a terminal does.
         _, told = ended(running, 0)
         assert "the seat of m1 is taken" in told
+        assert [line for line in told.splitlines() if line in _ENDING] == _ENDING
+        batches = [line for line in told.splitlines() if line.startswith("batch ")]
+        assert len(batches) == len(set(batches))
         assert place.rows("members", group)[0]["role"] == "vacant"
         rows = sorted(int(row["data"]) for row in _rows(folder))
         assert rows == sorted([*range(_MESSAGES), *range(_MORE), *range(_MORE)])

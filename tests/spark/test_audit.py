@@ -1,17 +1,27 @@
 """The audit: it must find every fault that is there, and none that is not."""
 
 import asyncio
+import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import psycopg
 import pytest
 from deltalake import DeltaTable
+from psycopg import sql
 from pyspark.sql import DataFrame, SparkSession
 
-from echelon.errors import InvalidConfig
+from echelon.errors import Denied, InvalidConfig, UnknownName, Unreachable
 from echelon.model import Bounds
 from echelon.spark.audit import Audit, Offender, audit
-from echelon.spark.results import delta_results, delta_versions_of_resets, postgres_results, stream_results
+from echelon.spark.results import (
+    check_postgres,
+    delta_results,
+    delta_versions_of_resets,
+    postgres_results,
+    stream_results,
+)
+from tests.postgres_server import PostgresServer
 from tests.spark.sinks.conftest import new_harness
 from tests.spark.sinks.harnesses import BatchHarness, DeltaHarness, Seat
 
@@ -140,7 +150,7 @@ def test_a_delta_table_after_resets_and_optimize(spark: SparkSession, tmp_path: 
 
 
 def test_a_table_that_is_not_there_or_does_not_tell_the_message_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match="there is no Delta table"):
+    with pytest.raises(UnknownName, match="there is no Delta table"):
         delta_results(spark, str(tmp_path))
     harness = DeltaHarness(spark, str(tmp_path / "table"), "g")
 
@@ -153,3 +163,32 @@ def test_a_table_that_is_not_there_or_does_not_tell_the_message_is_refused(spark
     asyncio.run(scenario())
     with pytest.raises(InvalidConfig, match="no columns partition and sequence"):
         delta_results(spark, harness.address)
+
+
+def test_a_postgres_table_that_cannot_be_read_is_refused(postgres_server: PostgresServer) -> None:
+    conninfo, name = postgres_server.conninfo, f"r{random.getrandbits(48):x}"
+    with psycopg.connect(conninfo) as connection:
+        for statement in (
+            "CREATE SCHEMA {0}",
+            "CREATE TABLE {0}.good (partition text, sequence bigint)",
+            "CREATE TABLE {0}.colours (colour text)",
+            "CREATE VIEW {0}.seen AS SELECT * FROM {0}.good",
+            "CREATE ROLE {0} LOGIN",
+        ):
+            connection.execute(sql.SQL(statement).format(sql.Identifier(name)))
+    check_postgres(conninfo, f"{name}.good")
+    for table in (f"{name}.nothing", f"{name}x.good", name):
+        with pytest.raises(UnknownName, match=f"there is no table {table}"):
+            check_postgres(conninfo, table)
+    for table, said in (
+        (f"{name}.colours", "partition"),
+        (f"{name}.seen", "xmin"),
+        ("a.b.c.d", "a.b.c.d"),
+        ("", "zero-length"),
+    ):
+        with pytest.raises(InvalidConfig, match=said):
+            check_postgres(conninfo, table)
+    with pytest.raises(Denied, match="permission denied"):
+        check_postgres(psycopg.conninfo.make_conninfo(conninfo, user=name), f"{name}.good")
+    with pytest.raises(Unreachable, match="nowhere"):
+        check_postgres(psycopg.conninfo.make_conninfo(conninfo, dbname="nowhere"), f"{name}.good")

@@ -7,7 +7,7 @@ import typer
 from echelon.cli.connection import Connection, GroupArgument
 from echelon.cli.exits import NOT_EXACT
 from echelon.cli.output import Format, FormatOption, show, show_one
-from echelon.errors import InvalidConfig
+from echelon.errors import EchelonError, InvalidConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,8 +41,11 @@ def audit(
     from echelon.extras import extra
 
     with extra("spark", "pyspark"):
+        from pyspark.errors import PySparkException
+
         from echelon.spark.audit import audit as compare
-        from echelon.spark.session import stop_session
+        from echelon.spark.query import first_line
+        from echelon.spark.session import build_session, stop_session
     if sum(each is not None for each in (delta, postgres, stream)) != 1:
         raise InvalidConfig(
             "an audit is of one sink", remedy="Say --delta PATH, --postgres URL --table T, or --stream S"
@@ -51,19 +54,24 @@ def audit(
         raise InvalidConfig("--postgres needs a table", remedy="Say --table NAME")
     connection: Connection = ctx.obj
     url, options = connection.find()
-    world, begins = asyncio.run(_world(url, options, group))
+    world, begins = asyncio.run(_world(url, options, group, stream))
     kept = _kept(world)
     if kept and delta is None:
         raise InvalidConfig(
             f"a reset of {group} let its sink keep the output, and only a Delta table tells what is older than that",
             remedy="Delete the results from before the reset, and reset again without --keep-output",
         )
-    spark, messages = _messages(url, options, group, master, world, begins)
+    _check_table(delta, postgres, table)
     try:
-        results = _results(spark, url, options, delta, postgres, table, stream)
-        found = compare(messages, results, bounds=_bounds(world, begins), since=_since(kept, group, delta))
-    finally:
-        stop_session(spark)
+        spark = build_session("echelon audit", master=master)
+        try:
+            messages = _messages(spark, url, options, group, world, begins)
+            results = _results(spark, url, options, delta, postgres, table, stream)
+            found = compare(messages, results, bounds=_bounds(world, begins), since=_since(kept, group, delta))
+        finally:
+            stop_session(spark)
+    except PySparkException as error:
+        raise EchelonError(f"the audit failed: {first_line(error)}") from error
     show_audit(found, output)
     if not found.is_exact:
         raise typer.Exit(NOT_EXACT)
@@ -87,14 +95,24 @@ def _key(key: bytes | None) -> str | None:
     return None if key is None else key_name(key)
 
 
-async def _world(url: str, options: "Mapping[str, object]", group: str) -> "tuple[World, dict[str, int]]":
-    """The group's world, and from which position on the messages of each partition count."""
+async def _world(
+    url: str, options: "Mapping[str, object]", group: str, stream: str | None
+) -> "tuple[World, dict[str, int]]":
+    """The group's world, and from which position on the messages of each partition count.
+
+    Raises StreamNotFound too, if there is no such stream to compare it with.
+    """
     from echelon.brokers.connect import open_broker
     from echelon.cli.connection import world_of
+    from echelon.spark.options import parse
 
     async with open_broker(url, **options) as broker:
         world = await world_of(broker, group, "positions")
         assert world.config is not None
+        if stream is not None:
+            target = parse({"broker": url, "stream": stream}).stream
+            assert target is not None
+            await broker.prepare(group, target)
         begins = dict(world.config.positions)
         log = await broker.log(group)
         for name, sequence in _kept(world).items():
@@ -119,20 +137,33 @@ def _position_of_reset(entries: "Sequence[Entry]", name: str, group: str) -> int
     )
 
 
+def _check_table(delta: str | None, postgres: str | None, table: str | None) -> None:
+    """See that the sink can be read while that takes no Spark."""
+    from echelon.spark.results import check_delta, check_postgres
+
+    if delta is not None:
+        check_delta(delta)
+    if postgres is not None:
+        assert table is not None
+        check_postgres(postgres, table)
+
+
 def _messages(
-    url: str, options: "Mapping[str, object]", group: str, master: str, world: "World", begins: "Mapping[str, int]"
-) -> "tuple[SparkSession, DataFrame]":
+    spark: "SparkSession",
+    url: str,
+    options: "Mapping[str, object]",
+    group: str,
+    world: "World",
+    begins: "Mapping[str, int]",
+) -> "DataFrame":
     import json
 
-    from echelon.spark.session import build_session
-
-    spark = build_session("echelon audit", master=master)
     reader = spark.read.format("echelon").option("broker", url).option("group", group)
     for name, value in options.items():
         reader = reader.option(f"broker.{name}", str(value))
     ends = {partition.name: partition.position for partition in world.partitions.values()}
     reader = reader.option("startingPositions", json.dumps(begins)).option("endingPositions", json.dumps(ends))
-    return spark, reader.load()
+    return reader.load()
 
 
 def _results(

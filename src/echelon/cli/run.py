@@ -48,7 +48,12 @@ def run(
         name=name or f"{member or pipeline.group}@{os.uname().nodename}", member=member, priority=priority
     )
     progress = Progress()
-    watcher = Watcher(on_stage=progress.stage, on_event=progress.event, on_batch=progress.batch)
+    watcher = Watcher(
+        on_stage=progress.stage,
+        on_instance=progress.instance,
+        on_event=progress.event,
+        on_batch=progress.batch,
+    )
     try:
         asyncio.run(run_pipeline(pipeline, profile, master=master, watcher=watcher))
     finally:

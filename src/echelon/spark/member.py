@@ -21,7 +21,7 @@ class SparkMember(Sitting):
 
     The session is there before the seat is, so a stand-by starts its query at once; it knows the format `echelon`
     (`build_session` sees to that, or `register`). `on_batch` is called, in the event
-    loop, after each batch; `on_event` as `Member` has it.
+    loop, after each batch; `on_drain` once, when it begins to leave; `on_event` as `Member` has it.
     """
 
     def __init__(
@@ -33,6 +33,7 @@ class SparkMember(Sitting):
         *,
         on_event: Callable[[Event], None] = lambda _: None,
         on_batch: Callable[[Batch], None] = lambda _: None,
+        on_drain: Callable[[], None] = lambda: None,
     ) -> None:
         jvm: Any = spark._jvm  # noqa: SLF001 - PySpark has no other way to its process
         machine = this_machine(jvm.java.lang.ProcessHandle.current().pid())
@@ -43,3 +44,10 @@ class SparkMember(Sitting):
             lambda own, wake: QueryBench(broker, pipeline, spark, own, wake, on_batch),
             on_event=on_event,
         )
+        self._on_drain = on_drain
+
+    def drain(self) -> None:
+        """Finish what is in flight, hand everything over, and leave."""
+        if not self._own.leaving:
+            self._on_drain()
+        super().drain()

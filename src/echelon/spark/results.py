@@ -13,8 +13,9 @@ from pyarrow import csv, fs, parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's users know it
 
-from echelon.errors import InvalidConfig
-from echelon.spark.sinks.delta_log import DeltaLog, open_folder
+from echelon.errors import InvalidConfig, UnknownName
+from echelon.extras import extra
+from echelon.spark.sinks.delta_log import DeltaError, DeltaLog, fault, open_folder
 from echelon.spark.sinks.streams import ORIGIN
 
 _SCHEMA: Final = pa.schema([("partition", pa.string()), ("sequence", pa.int64()), ("order", pa.int64())])
@@ -22,18 +23,31 @@ _COLUMNS: Final = "partition string, sequence bigint, order bigint"
 _FILES_A_TASK: Final = 20
 
 
+def check_delta(path: str, storage_options: Mapping[str, str] | None = None) -> DeltaLog:
+    """The log of a Delta table whose rows tell their messages. Needs no Spark.
+
+    Raises UnknownName if there is no table, InvalidConfig if it lacks the columns, Denied, Unreachable, BrokerError.
+    """
+    log = DeltaLog(path, dict(storage_options or {}))
+    try:
+        log.refresh()
+    except (OSError, DeltaError) as error:
+        raise fault(error, path) from error
+    if log.table is None:
+        raise UnknownName(f"there is no Delta table at {path}", remedy="Check the path")
+    _check({field.name for field in log.table.schema().fields}, f"the Delta table {path}")
+    return log
+
+
 def delta_results(spark: SparkSession, path: str, storage_options: Mapping[str, str] | None = None) -> DataFrame:
     """The rows of a Delta table. Their order is the version of the commit that added them.
 
     It is null for rows that were moved since: by `optimize`, or by a reset that took back other rows of the same file.
-    Raises InvalidConfig if there is no table with such columns.
+    Raises as `check_delta` does.
     """
     options = dict(storage_options or {})
-    log = DeltaLog(path, options)
-    log.refresh()
-    if log.table is None:
-        raise InvalidConfig(f"there is no Delta table at {path}", remedy="Check the path")
-    _check({field.name for field in log.table.schema().fields}, f"the Delta table {path}")
+    log = check_delta(path, options)
+    assert log.table is not None
     if pa.table(log.table.deletion_vectors().read_all()).num_rows:
         raise InvalidConfig(
             f"the Delta table {path} has deletion vectors, which cannot be read here",
@@ -78,23 +92,48 @@ def delta_versions_of_resets(
     return found
 
 
+def check_postgres(conninfo: str, table: str) -> None:
+    """See that the rows of a PostgreSQL table can be read, and tell their messages. Needs no Spark.
+
+    Raises UnknownName if there is no table, InvalidConfig if it lacks the columns, Denied, Unreachable.
+    """
+    with extra("postgres", "psycopg"):
+        import psycopg
+        from psycopg import sql
+
+        from echelon.members.sinks.postgres import connected
+    query = sql.SQL("SELECT partition, sequence, xmin FROM {} LIMIT 0").format(sql.Identifier(*table.split(".")))
+    try:
+        with connected(conninfo) as connection:
+            connection.execute(query)
+    except psycopg.errors.UndefinedTable as error:
+        raise UnknownName(f"there is no table {table} in that database", remedy="Check its name") from error
+    except psycopg.Error as error:
+        raise InvalidConfig(
+            f"the table {table} cannot be audited: {error.diag.message_primary}",
+            remedy="Name a table, no view, that keeps the columns partition and sequence of a result's message",
+        ) from error
+
+
 def postgres_results(spark: SparkSession, conninfo: str, table: str) -> DataFrame:
     """The rows of a PostgreSQL table. Their order is the number of the transaction that wrote them.
 
     A sink's transactions for a partition follow each other, so their numbers grow. It is null for rows that PostgreSQL
     knows no number of any more; a row that was updated, or restored from a dump, counts as written then. All rows pass
-    through the driver's memory, with these three columns.
+    through the driver's memory, with these three columns. Raises InvalidConfig, Denied, Unreachable, and PostgreSQL's
+    own errors: `check_postgres` tells before whether there will be any.
     """
-    import psycopg
-    from psycopg import sql
+    with extra("postgres", "psycopg"):
+        from psycopg import sql
 
+        from echelon.members.sinks.postgres import connected
     name = sql.Identifier(*table.split("."))
     query = sql.SQL(
         "COPY (SELECT partition, sequence, CASE WHEN age(xmin) < 2147483647 "
         "THEN pg_current_xact_id()::text::bigint - age(xmin) END FROM {}) TO STDOUT (FORMAT csv)"
     ).format(name)
     text = io.BytesIO()
-    with psycopg.connect(conninfo) as connection:
+    with connected(conninfo) as connection:
         connection.execute("SELECT pg_current_xact_id()")
         with connection.cursor() as cursor, cursor.copy(query) as copy:
             for some in copy:

@@ -28,9 +28,10 @@ class Watcher(Struct, frozen=True):
     """Who is told how a pipeline goes: all of it in the event loop, and nothing may block."""
 
     on_stage: Callable[[str], None] = lambda _: None
+    on_instance: Callable[[str], None] = lambda _: None
+    """With the id of this instance, before the first event."""
     on_event: Callable[[Event], None] = lambda _: None
-    on_batch: Callable[[Batch, dict[str, int]], None] = lambda _batch, _lag: None
-    """With how much waits, by partition."""
+    on_batch: Callable[[Batch], None] = lambda _: None
 
 
 async def run_pipeline(
@@ -57,8 +58,10 @@ async def run_pipeline(
                 spark,
                 profile,
                 on_event=watcher.on_event,
-                on_batch=lambda batch: watcher.on_batch(batch, member.counters.lag),
+                on_batch=watcher.on_batch,
+                on_drain=lambda: watcher.on_stage("draining"),
             )
+            watcher.on_instance(member.id)
             await member.run(signals=True)
         finally:
             await asyncio.to_thread(_stop, spark)

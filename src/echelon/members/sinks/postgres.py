@@ -4,9 +4,9 @@ import asyncio
 import os
 import re
 import socket
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from math import ceil
 from typing import Any, Final, Self, TypeVar
@@ -82,15 +82,8 @@ class PostgresSink:
         table: str = "echelon_positions",
         timeout: float = 10.0,
     ) -> None:
-        try:
-            known = psycopg.conninfo.conninfo_to_dict(conninfo)
-        except psycopg.ProgrammingError:  # Its words may hold the password.
-            raise InvalidConfig(
-                "that is no PostgreSQL connection string",
-                remedy="Write postgresql://user:password@host:port/database",
-            ) from None
         self._conninfo = conninfo
-        self._where = f"PostgreSQL at {known.get('host', 'localhost')}"
+        self._where = _server(conninfo)
         self._take_back = take_back
         self._table = sql.Identifier(*table.split("."))
         self._read_query, self._write_query = (sql.SQL(each).format(table=self._table) for each in (_READ, _WRITE))
@@ -266,6 +259,33 @@ class _Session:
     def _close(self) -> None:
         if self._connection is not None:
             self._connection.close()
+
+
+@contextmanager
+def connected(conninfo: str, timeout: float = 10.0) -> Iterator[Connection]:
+    """A connection for who only reads. Blocks; `timeout` is how many seconds connecting may take.
+
+    Raises InvalidConfig, Denied, Unreachable, in the block too; PostgreSQL's own errors about statements pass.
+    """
+    where, connection = _server(conninfo), None
+    try:
+        with psycopg.connect(conninfo, connect_timeout=ceil(timeout)) as connection:
+            yield connection
+    except psycopg.Error as error:
+        # By now it is closed in any case; `broken` tells whether it was lost before.
+        raise _explain(error, where, is_lost=connection is None or connection.broken) from error
+
+
+def _server(conninfo: str) -> str:
+    """What to call the server in errors. Raises InvalidConfig."""
+    try:
+        known = psycopg.conninfo.conninfo_to_dict(conninfo)
+    except psycopg.ProgrammingError:  # Its words may hold the password.
+        raise InvalidConfig(
+            "that is no PostgreSQL connection string",
+            remedy="Write postgresql://user:password@host:port/database",
+        ) from None
+    return f"PostgreSQL at {known.get('host', 'localhost')}"
 
 
 def _note(future: "asyncio.Future[Any]") -> None:
