@@ -180,7 +180,21 @@ def commit_and_fail(cursor: Cursor) -> None:
     raise ValueError("the rest of the effect is missing")
 
 
-@pytest.mark.parametrize("mishap", [commit, commit_by_a_statement, commit_and_close, commit_and_fail])
+def commit_and_wait_for_what_others_cancelled(cursor: Cursor) -> None:
+    cursor.connection.commit()
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize(
+    "mishap",
+    [
+        commit,
+        commit_by_a_statement,
+        commit_and_close,
+        commit_and_fail,
+        commit_and_wait_for_what_others_cancelled,
+    ],
+)
 def test_a_message_whose_handler_commits_by_itself_is_refused_and_not_acknowledged_when_it_is_tried_again(
     preparing_postgres: PostgresServer, mishap: Callable[[Cursor], None]
 ) -> None:

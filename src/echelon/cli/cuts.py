@@ -6,11 +6,12 @@ import typer
 
 from echelon.cli.connection import ForceOption, GroupArgument, administer, confirm, now, run, world_of
 from echelon.cli.output import Format, FormatOption, show
-from echelon.errors import UnknownName, WrongState
+from echelon.errors import UnknownName, Unreachable, WrongState
 
 if TYPE_CHECKING:
     from echelon.brokers.base import Broker
     from echelon.group.world import World
+    from echelon.members.admin import Admin
     from echelon.ops.kept import CutPartRow, CutRow
 
 app = typer.Typer(help="Checkpoints of all positions of a group.", no_args_is_help=True)
@@ -31,10 +32,7 @@ def take(ctx: typer.Context, group: GroupArgument, output: FormatOption = Format
             if world.paused is not None:
                 raise WrongState(f"{group} is paused", remedy=f"Resume it first: echelon resume {group}")
             if is_silent(world, now()):
-                raise WrongState(
-                    f"{group} is silent: who is to drain for a cut is gone, or cut off from the broker",
-                    remedy=f"Start a member first; see: echelon members {group}",
-                )
+                await _hear_somebody(admin)
             if world.cut is not None:
                 raise WrongState(f"the cut {world.cut.sequence} of {group} is under way", remedy="Wait for its end")
             assert world.config is not None
@@ -42,6 +40,18 @@ def take(ctx: typer.Context, group: GroupArgument, output: FormatOption = Format
             return [row for row in kept.cuts(admin.world) if row.cut == cut.sequence]
 
     show(run(ctx, work), output)
+
+
+async def _hear_somebody(admin: "Admin") -> None:
+    """Raise WrongState if nobody writes: the group seemed silent, but by this machine's clock, which may be wrong."""
+    read = admin.world.sequence
+    try:
+        await admin.until(lambda world: world.sequence > read, seconds=2 * admin.world.interval / 1000)
+    except Unreachable:
+        raise WrongState(
+            f"{admin.group} is silent: who is to drain for a cut is gone, or cut off from the broker",
+            remedy=f"Start a member first; see: echelon members {admin.group}",
+        ) from None
 
 
 @app.command("list")

@@ -1,5 +1,6 @@
 """Exactly once into PostgreSQL, by two-phase commit: prepare, acknowledge, commit."""
 
+import asyncio
 import hashlib
 import uuid
 from collections.abc import Awaitable, Callable
@@ -9,7 +10,7 @@ from functools import partial
 from typing import Any, Final, Literal, Self, TypeVar
 
 from echelon.errors import Denied, InvalidConfig, MissingComponent, Unreachable
-from echelon.members.handlers import in_thread
+from echelon.members.handlers import in_thread, is_cancelled
 from echelon.pcg.ledger import Committed, Source
 
 try:
@@ -50,12 +51,12 @@ class PostgresLedger:
     Handlers get a psycopg cursor and write with it, in any thread (a coroutine function blocks its event loop
     meanwhile); they must not end the transaction. A handler that catches an error of PostgreSQL's needs a savepoint,
     `with cursor.connection.transaction()`, around what may fail; without one it has failed. So has one that rolls back.
-    One that commits, by a method or a statement, ends the member with `Committed`: the message is not acknowledged as
-    done, and the handler is not called again for it. That is noticed unless it begins another transaction, or the
-    connection is lost, before it ends. That the connection is lost is no failure of the handler, whatever it raises
-    then: the message comes again. The server needs `max_prepared_transactions` of at least the number of members,
-    better twice that. Rows of `table` may be deleted when they are older than any process could be suspended; each is
-    some 100 bytes.
+    One that commits, by a method or a statement, ends the member with `Committed`: this instance does not acknowledge
+    the message; the next one, also a stand-by, takes it for done. That is noticed unless it begins another
+    transaction, or the connection is lost, before it ends. That the connection is lost is no failure of the handler,
+    whatever it raises then: the message comes again. The server needs `max_prepared_transactions` of at least the
+    number of members, better twice that. Rows of `table` may be deleted when they are older than any process could be
+    suspended; each is some 100 bytes.
     """
 
     def __init__(self, conninfo: str, *, table: str = "echelon_messages", timeout: float = 10.0) -> None:
@@ -134,7 +135,8 @@ class PostgresLedger:
             # Nothing is acknowledged, so this instance may take it back, also if it was prepared.
             with suppress(Unreachable):
                 await self._run(partial(self._take_back, name))
-            if not isinstance(error, Exception):
+            is_own = isinstance(error, asyncio.CancelledError) and not is_cancelled()
+            if not isinstance(error, Exception) and not is_own:
                 raise
             if is_lost and not isinstance(error, Unreachable):
                 raise _away(error) from error
@@ -245,7 +247,7 @@ def _is_ended(connection: Connection) -> bool:
     return connection.info.transaction_status is TransactionStatus.IDLE
 
 
-def _away(error: Exception) -> Unreachable:
+def _away(error: BaseException) -> Unreachable:
     return Unreachable(f"PostgreSQL: {str(error).strip()}", remedy="Check that it runs")
 
 

@@ -6,7 +6,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from echelon.brokers.kafka import KafkaBroker
-from echelon.errors import BrokerError, GroupNotFound
+from echelon.brokers.kafka.committed import CommittedOffsets
+from echelon.brokers.kafka.settings import Settings
+from echelon.errors import BrokerError, EchelonError, GroupNotFound
 from echelon.testing.contract import Sent
 from echelon.testing.contract.harness import name
 from tests.brokers.harnesses import KafkaHarness
@@ -105,5 +107,14 @@ def test_deleting_the_group_deletes_its_positions(kafka_harness: KafkaHarness) -
             await broker.delete_log(group)
             with pytest.raises(GroupNotFound):
                 await broker.committed(group, stream)
+
+    asyncio.run(scenario())
+
+
+def test_a_certificate_that_is_just_not_there_when_positions_are_committed_is_no_defect() -> None:
+    async def scenario() -> None:
+        settings = Settings("kafka://127.0.0.1:1", {"ca": "nowhere.pem"})
+        with pytest.raises(EchelonError, match="could not commit the positions of topic"):
+            await CommittedOffsets(settings).commit("group", "topic", {0: 1})
 
     asyncio.run(scenario())

@@ -56,7 +56,10 @@ class CommittedOffsets:
             if self._is_closed:
                 raise Unreachable(f"could not {doing}: the connection is closed")
             if group not in self._committers:
-                self._committers[group] = _Committer(self._settings.consumer(group))
+                try:
+                    self._committers[group] = _Committer(self._settings.consumer(group))
+                except KafkaException as error:  # As of a certificate that is just not there.
+                    raise _explain(error.args[0], doing) from error
             asking = asyncio.ensure_future(asyncio.to_thread(ask, self._committers[group]))
             try:
                 return await asyncio.shield(asking)
