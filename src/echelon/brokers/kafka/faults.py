@@ -27,6 +27,7 @@ _STORAGE: Final = frozenset({"KAFKA_STORAGE_ERROR", "LOG_DIR_NOT_FOUND"})
 _TRANSIENT: Final = frozenset(
     {
         "UNKNOWN",  # Something in the broker failed: a transaction that is ended while another takes its id over.
+        "INVALID_TXN_STATE",  # Whoever takes the id over has aborted the transaction; it is begun anew.
         "_TIMED_OUT",
         "_MSG_TIMED_OUT",
         "_TIMED_OUT_QUEUE",
